@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills fuzz lint bench clean install install-tests \
+.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks fuzz lint bench clean install install-tests \
   build samples
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
+	@echo 'make test-leaks     what a user of sudo can read of others, in N=1000 combinations of limits, faults and kills'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
@@ -89,6 +90,9 @@ test-faults: install-tests samples $(VENV)/.tested
 	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py
 
 N := 1000
+test-leaks: install-tests samples $(VENV)/.tested
+	$(PY) tests/faults/leaks.py $(N)
+
 test-kills: install-tests samples $(VENV)/.tested
 	$(PY) tests/faults/kills.py $(N)
 

@@ -290,7 +290,8 @@ class MergeOptions(TypedDict, total=False):
     time, nothing from before `since`, as far back as all CPUs' buffers reach (`kept`). `span`:
     leave out samples before the first time and after the second. `opener`: opens the files of
     programs for this process, which closes the descriptor. `packed`: pack the records, as `perf
-    record -z`.
+    record -z`. `private`: the output holds no copies of stacks and registers, user stacks only of
+    the processes of `scope`, and in these only addresses of code.
     """
 
     kallsyms: str | PathLike[str] | None
@@ -304,6 +305,7 @@ class MergeOptions(TypedDict, total=False):
     span: tuple[int, int] | None
     opener: Callable[[Path], int] | None
     packed: bool
+    private: bool
 
 class MergeInfo(TypedDict):
     records: int  # written
@@ -516,6 +518,9 @@ def calibrate(n: int) -> int:
 
 def describe(path: str | PathLike[str]) -> Description:
     """What a recording says of itself: its header, and the records up to the session sample."""
+
+def of_memory(path: str | PathLike[str]) -> list[str]:
+    """Names of the events whose samples may hold memory or registers of processes."""
 
 def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Scan:
     """One pass over the recording: counts and histograms of what the catalogue names.

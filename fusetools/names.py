@@ -46,3 +46,4 @@ CALIBRATION = "fusetools_calibrate"
 
 # Suffix of the file with what ftrace recorded, if that is a file of its own.
 FTRACE = ".ftrace"
+OF_TASKS = ".tasks"  # the same, of what perf recorded of single tasks

@@ -48,6 +48,8 @@ COMMANDS = {
     "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
+# Commands that work as root, as `count --live` does: what they inherit must not change them.
+BY_ROOT = {"doctor", "record", "snap", "stuck", "top", "trace", "sweep", "overhead", "clean"}
 
 
 class Failure(click.ClickException):
@@ -233,6 +235,10 @@ def main() -> None:
 def run() -> None:
     """The program. It ends without taking the interpreter down: all is written, and that would take
     a tenth of a short command's time."""
+    if os.geteuid() == 0 and ({*sys.argv[1:2]} & BY_ROOT or "--live" in sys.argv):
+        from fusetools.host import inherited
+
+        inherited.settle()
     try:
         main(prog_name="fusetools")
     except SystemExit as ended:

@@ -12,12 +12,14 @@ def command() -> None:
     """Remove what a killed recording left in the kernel."""
     from fusetools.errors import Error
     from fusetools.printable import printable
-    from fusetools.record.state import Lock
+    from fusetools.record.kept import left
+    from fusetools.record.state import Recordings
 
-    with Lock(["fusetools", "clean"]) as lock:
-        removed = lock.clean()
-        beside = lock.beside()
-        mounted = not removed.left and lock.unmount()
+    with Recordings() as recordings:
+        removed = recordings.clean()
+        beside = recordings.beside()
+        mounted = not removed.left and recordings.unmount()
+        kept = left(recordings.place)
     for what in removed.what + (("mount of tracefs",) if mounted else ()):
         say(f"removed {printable(what)}\n")
     if removed.left:
@@ -28,5 +30,7 @@ def command() -> None:
         )
     if not (removed.what or mounted):
         say("nothing was left\n")
+    for what in kept:
+        say(f"left for root: {printable(what)}\n")
     for what in beside:
         say(f"left alone, as it runs: {printable(what)}\n")

@@ -223,7 +223,8 @@ def check(options: Options) -> None:
     "--keep",
     type=whole(1, 10_000),
     metavar="N",
-    help="With --flight: keep the newest N recordings.  [default: 10]",
+    help="With --flight: keep the newest N recordings.  [default: 10, 4 GiB at most for who "
+    "invoked sudo]",
 )
 @click.option(
     "--buffer",
@@ -272,9 +273,7 @@ def command(
     request: Request
     if flight is not None:
         _check_flight(flight, workload, options["backend"], given)
-        request = Flight(
-            seconds=flight, conditions=conditions, keep=keep or 10, buffer=buffer, **options
-        )
+        request = Flight(seconds=flight, conditions=conditions, keep=keep, buffer=buffer, **options)
     else:
         _check_no_flight(given)
         if workload and caller is not None:

@@ -43,12 +43,14 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Flight
 from fusetools.record import waiting
 from fusetools.record.finishing import Finishing
+from fusetools.record.handover import give
 from fusetools.record.perf import Overwriting, Sizes, buffer_size, overwriting
-from fusetools.record.preflight import check_feedback, output_of, prepared
+from fusetools.record.preflight import MOST, check_feedback, output_of, prepared
 from fusetools.record.scratch import TASKS
 from fusetools.record.session import FORMATS, Recording, mapped
 from fusetools.record.signals import ENDING, SIGNALS
 from fusetools.record.state import DIRECTORY, Removed
+from fusetools.record.workload import User
 from fusetools.results.flight import Written
 from fusetools.results.stuck import Stuck
 
@@ -60,6 +62,7 @@ RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
 DATA = "flight"  # what perf writes: not kept if the recorder is killed
 SOCKET = "flight"
+KEEP = 10  # recordings
 CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
 MARGIN = 100_000_000  # ns before the begin of its cause
 ACCOUNT = ".stuck.json"
@@ -75,6 +78,27 @@ def buffer_of(request: Flight, cpus: int) -> int:
         return request.buffer
     wanted = _power_of_two(int(min(max(request.seconds * RATE, LEAST), LARGEST)))
     return buffer_size(cpus, BUFFERS, wanted, LEAST)
+
+
+def keep_of(request: Flight, cpus: int, user: User | None) -> int:
+    """How many recordings stay. Error: the buffers, or the recordings, are too large for a user who
+    invoked sudo. A recording is as large as the buffers at most."""
+    together = buffer_of(request, cpus) * cpus
+    if user is None:
+        return request.keep or KEEP
+    fix = f"fusetools record --flight {request.seconds:g}"
+    if together > BUFFERS:
+        what = f"--buffer {binary(buffer_of(request, cpus))} is too much"
+        why = f"on {cpus} CPUs it takes {binary(together)}; the limit is {binary(BUFFERS)}"
+        raise Error(what, why, f"{fix}   (or --as-root)")
+    most = max(MOST // together, 1)
+    if request.keep is not None and request.keep > most:
+        why = f"{request.keep:,} recordings of up to {binary(together)}"
+        why = f"{why}; who invoked sudo may record {binary(MOST)} at most"
+        raise Error(
+            f"--keep {request.keep:,} is too much", why, f"{fix} --keep {most}   (or --as-root)"
+        )
+    return request.keep or min(KEEP, most)
 
 
 def _power_of_two(number: int) -> int:
@@ -139,7 +163,8 @@ class FlightRecorder(Recording):
     def arm(self) -> None:
         assert self.output is not None
         self.plan = replace(self.plan, clock="mono")  # ftrace, which may lack it, is not used
-        self.shelf = Shelf(self.output, self.request.keep)
+        keep = keep_of(self.request, self.facts.cpus, self.user)
+        self.shelf = Shelf(self.output, keep)
         super().arm()
         self.begun = self.whole_since = time.monotonic_ns()
         folder = self._folder()
@@ -333,8 +358,7 @@ class FlightRecorder(Recording):
         """A file as private as the recording beside it."""
         with place.part() as descriptor:
             os.fchmod(descriptor, 0o600)
-            if self.user:
-                os.fchown(descriptor, self.user.uid, self.user.gid)
+            give(descriptor, self.user)
             with open(descriptor, "w", encoding="utf-8", closefd=False) as to:
                 to.write(text)
 

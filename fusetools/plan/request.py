@@ -147,17 +147,17 @@ class Attach(Limited):
 @dataclass(frozen=True)
 class Flight(Request):
     """Records continuously, and writes the last ``seconds`` when one of ``conditions`` becomes true
-    or on demand; the last ``keep`` recordings stay. ``buffer``: bytes of each CPU's buffer, a power
-    of two; None: chosen by ``seconds``."""
+    or on demand; the last ``keep`` recordings stay, None: as many as is usual. ``buffer``: bytes of
+    each CPU's buffer, a power of two; None: chosen by ``seconds``."""
 
     seconds: float = 30.0
     conditions: tuple[Condition, ...] = ()
-    keep: int = 10
+    keep: int | None = None
     buffer: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.seconds < math.inf or self.keep < 1:
+        if not 0 < self.seconds < math.inf or (self.keep is not None and self.keep < 1):
             raise ValueError("it keeps nothing")
         if self.buffer is not None and (self.buffer < 1 or self.buffer & (self.buffer - 1)):
             raise ValueError("a buffer is a power of two")

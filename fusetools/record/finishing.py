@@ -19,13 +19,14 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, FTRACE
+from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
 from fusetools.plan.events import NUMBER
 from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
 from fusetools.plan.probeset import HELPERS
-from fusetools.record import symbols, tracecmd
+from fusetools.record import kept, symbols, tracecmd
+from fusetools.record.handover import hand_over
 from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
@@ -94,22 +95,54 @@ class Finishing(Things):
         whole = self.scratch / "merged"
         try:
             self._write(whole)
+            outcome.size_bytes = whole.stat().st_size
+            self._hand_over(whole)
         except native.CoreError as error:
-            what, why = error.args
-            text = f"{what}: {why}; kept as perf wrote it"
-            if self.ring and self.ring.output.exists():
-                assert self.output is not None
-                ftraces = self._keep_beside(self.ring.output, FTRACE)
-                parts = [os.path.join(self.output.parent, self.output.name), str(ftraces)]
-                text += f", and ftrace: {merging(parts)}"
-            outcome.warnings.append(text)
-            outcome.failed = True
             whole.unlink(missing_ok=True)
-            whole = self.raw
-        outcome.size_bytes = whole.stat().st_size
-        self._hand_over(whole)
+            self._keep_raw(": ".join(map(str, error.args)))
         outcome.missing = tuple(self.missing)
         return outcome
+
+    def _keep_raw(self, why: str) -> None:
+        """Keep what perf and ftrace wrote: beside the recording's place, where root records for
+        itself. Error: it is another user's recording; where it is kept for root."""
+        assert self.output is not None
+        ring = self.ring.output if self.ring and self.ring.output.exists() else None
+        beside = {"tasks": (self.raw_tasks, OF_TASKS), "ring": (ring, FTRACE)}
+        parts = {kind: (path, end) for kind, (path, end) in beside.items() if path}
+        if self.user:
+            paths = self._kept(
+                {"perf": self.raw, **{kind: path for kind, (path, _) in parts.items()}}
+            )
+            where = (
+                f"what was recorded is root's, as it was not merged: {os.path.dirname(paths[0])}"
+            )
+            fix = f"{merging(paths)}   (as root)"
+            raise Error("the recording could not be merged", f"{why}; {where}", fix)
+        text = f"{why}; kept as perf wrote it"
+        if parts:
+            paths = [os.path.join(self.output.parent, self.output.name)]
+            paths += [str(self._keep_beside(path, end)) for path, end in parts.values()]
+            text += f"{', and ftrace' * bool(ring)}: {merging(paths)}"
+        self.outcome.warnings.append(text)
+        self.outcome.failed = True
+        self.outcome.size_bytes = self.raw.stat().st_size
+        self._hand_over(self.raw)
+
+    def _kept(self, parts: Mapping[str, Path]) -> list[str]:
+        """Keep raw files of a user's recording for root alone. Return their paths. Error: nothing
+        is kept."""
+        assert self.output is not None and self.made is not None and self.user is not None
+        output, source = self.output, self.made.descriptor
+        files = {kind: path.name for kind, path in parts.items()}
+        register, uid = self.lock.place, self.user.uid
+        try:
+            return kept.keep(
+                register, uid, output.parent, output.directory, output.name, source, files
+            )
+        except (kept.Refused, OSError) as error:
+            what = "the recording could not be merged, and is lost"
+            raise Error(what, str(error), "fusetools clean   (as root)") from error
 
     def _connected(self) -> Iterator[Peer]:
         """The connections that the daemons had all the time: a descriptor that was the same socket
@@ -126,13 +159,10 @@ class Finishing(Things):
         """Gives the file its name and its owner; until then only root can get at it."""
         assert self.output is not None and self.made is not None
         directory = self.made.descriptor
-        descriptor = os.open(whole.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
         try:
-            os.fchmod(descriptor, 0o600)
-            if self.user:
-                os.fchown(descriptor, self.user.uid, self.user.gid)
-        finally:
-            os.close(descriptor)
+            hand_over(directory, whole.name, self.user)
+        except Error as error:
+            raise native.CoreError(error.what, error.why) from error
         self.outcome.output = Path(os.path.abspath(self.output.path))
         try:
             self.output.take(directory, whole.name, keep=True)
@@ -185,6 +215,7 @@ class Finishing(Things):
             window=self.window,
             span=self.span,
             packed=self.facts.perf is not None and self.facts.perf.zstd is True,  # it shall read it
+            private=self.user is not None,
         )
         inputs = [str(self.raw)]
         if self.raw_tasks and self.raw_tasks.exists():
@@ -201,39 +232,38 @@ class Finishing(Things):
             except native.CoreError as error:
                 why = ": ".join(error.args)
             whole.unlink(missing_ok=True)
-            self.outcome.warnings.append(
-                f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}: {why}"
-            )
+            place = f"{self._keep_beside(graph, '.trace.dat')}{' (root alone)' * bool(self.user)}"
+            self.outcome.warnings.append(f"function_graph is kept apart, in {place}: {why}")
         return merge(inputs, str(whole), session)
 
     def _merged(
         self, inputs: list[str], whole: str, session: str, **more: Unpack[native.MergeOptions]
     ) -> native.MergeInfo:
-        """In a process of its own; without what names the programs' stacks where that hangs."""
+        """Merge in a process of its own; if that fails, again by one thread, without the programs
+        that name stacks."""
         try:
             first, self.merger = self.merger or Merger(), None
-            done = first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
+            merged = first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
             self.outcome.warnings += first.hung
-            return done
-        except Stuck as stuck:
-            self.outcome.warnings.append(f"{stuck}: stacks have no names")
+            return merged
+        except (Stuck, native.CoreError, OSError) as error:
+            why = ": ".join(map(str, error.args)) if not isinstance(error, OSError) else str(error)
             Path(whole).unlink(missing_ok=True)
         more["avoid"] = ["/"]
         try:
-            return Merger().merge(inputs, whole, session, lambda: False, **more)
-        except Stuck as stuck:
-            raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
+            merged = Merger(alone=True).merge(inputs, whole, session, lambda: False, **more)
+        except (Stuck, OSError) as error:
+            raise native.CoreError("cannot merge the recording", str(error)) from error
+        self.outcome.warnings.append(f"{why}: stacks have no names")
+        return merged
 
     def _keep_beside(self, part: Path, end: str) -> Path:
-        """Puts what trace-cmd or ftrace recorded beside the recording, for the same owner."""
+        """Put what trace-cmd or ftrace recorded beside the recording; for another user than root,
+        into a directory of root's."""
         assert self.output is not None and self.made is not None
-        name = self.output.name + end
         if self.user:
-            descriptor = os.open(
-                part.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
-            )
-            os.fchown(descriptor, self.user.uid, self.user.gid)
-            os.close(descriptor)
+            return Path(self._kept({"graph": part})[0])
+        name = self.output.name + end
         directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
         os.rename(part.name, name, **directories)
         return Path(self.output.parent, name)

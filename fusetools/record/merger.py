@@ -46,6 +46,7 @@ MEMORY = 4 << 30  # bytes beside the recordings, and for each CPU's thread
 MEMORY_OF_A_THREAD = 256 << 20
 KILLED = 1.0  # seconds that it has to end after SIGKILL
 LONGEST = 1 << 16  # bytes of a path
+LONG = 200  # characters of a complaint
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
 _PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
 
@@ -55,10 +56,13 @@ class Stuck(Exception):
 
 
 class Merger:
-    """The process, which is there 0.1 s after it was begun, and merges once."""
+    """The process, which is there 0.1 s after it was begun, and merges once. ``alone``: by a single
+    thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
         parent = os.getpid()
+        # What it prints is a defect's traceback, of which the user gets one line.
+        self._complaints = os.fdopen(os.memfd_create("merger"), "w+", errors="replace")
 
         def prepare() -> None:
             with_parent(parent, signal.SIGKILL)
@@ -68,8 +72,9 @@ class Merger:
             [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path if path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # one that hangs would keep the user's
+            stderr=self._complaints,
             cwd="/",
+            env={**os.environ, "RAYON_NUM_THREADS": "1"} if alone else None,
             bufsize=0,
             preexec_fn=prepare,
             start_new_session=True,  # so that its children can be killed with it
@@ -91,10 +96,11 @@ class Merger:
         query = json.dumps([inputs, output, session, {**more, "maps": maps}]).encode()
         try:
             text = self._ask(framed(query), output, give_up, meanwhile)
-        finally:
             left = self._end()
-        if text is None:
-            raise Stuck("reading the programs' files failed")
+            if text is None:
+                raise Stuck(f"the process that merges ended: {self._why()}")
+        finally:
+            self.close()
         answer = json.loads(text)
         for pid, path in answer.pop("hung", []):
             waits = f"; pid {pid} is left behind, and waits there" if pid in left else ""
@@ -121,6 +127,8 @@ class Merger:
         while not answer.complete:
             readable, writable, _ = select.select([back], [to] if query else [], [], 0.05)
             if readable and not answer.take(back):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(KILLED)
                 return None
             if writable:
                 try:
@@ -142,6 +150,16 @@ class Merger:
     def _waits(self) -> bool:
         """Return whether it or a child of it waits for a file system."""
         return any(member.hung for member in family(Files(Path("/")), self._process.pid))
+
+    def _why(self) -> str:
+        """Return why it ended, in one line."""
+        status = self._process.returncode
+        if status is not None and status < 0:
+            with contextlib.suppress(ValueError):
+                return signal.Signals(-status).name
+        self._complaints.seek(0)
+        lines = [line.strip() for line in self._complaints.read(1 << 20).splitlines()]
+        return next((line[:LONG] for line in reversed(lines) if line), f"exit status {status}")
 
     def _end(self) -> list[int]:
         """Kill it and its children, whatever they do. Return those that have not ended: they wait
@@ -168,6 +186,7 @@ class Merger:
     def close(self) -> None:
         """End it, whatever it does; one that hangs is left."""
         self._end()
+        self._complaints.close()
 
 
 def _of_session(session: int) -> list[int]:

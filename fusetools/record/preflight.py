@@ -10,6 +10,8 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
+from fusetools.figures import binary
+from fusetools.host import inherited
 from fusetools.host.asuser import as_user, exists, may_read_memory
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library
@@ -29,13 +31,14 @@ from fusetools.plan import permissions, planner, probeset
 from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Caller, Request
+from fusetools.plan.request import Caller, Limited, Request
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
 from fusetools.record.perf import Refused
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.workload import User, caller, cannot_run
 
+MOST = 4 << 30  # bytes that a user who invoked sudo may record
 # It has one user.
 NOT_BESIDE = Missing(
     "function_graph",
@@ -182,10 +185,18 @@ def prepared(
     ``warn``: told who holds the lock, where the request waits for it.
     """
     user = _caller(request)
+    if user and isinstance(request, Limited) and request.max_size > MOST:
+        why = f"who invoked sudo may record {binary(MOST)} at most"
+        fix = f"--max-size {MOST >> 30}G, or: --as-root"
+        raise Error(f"--max-size {binary(request.max_size)} is too much", why, fix)
+    if letter := inherited.too_low():
+        why = f"ulimit -{letter} was set too low, and cannot be raised here"
+        raise Error("cannot record", why, f"ulimit -{letter} unlimited   (before sudo)")
     _check_callers(request)
     chosen = _chosen(request.fs, user)
     waiting = warn if request.wait else None
-    with Lock(["fusetools", *arguments], waiting=waiting) as lock:
+    uid = user.uid if user else 0
+    with Lock(["fusetools", *arguments], waiting=waiting, uid=uid) as lock:
         removed = lock.clean()
         if removed.left:
             raise Error(

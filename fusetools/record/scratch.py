@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from fusetools.errors import Error, merging
 from fusetools.host.files import answers, by_descriptor
-from fusetools.names import FTRACE
+from fusetools.names import FTRACE, OF_TASKS
 from fusetools.output import Output, new_directory, open_directory
+from fusetools.record import kept
 
 DATA, RING = "perf.data", "ring"  # what perf writes; what ftrace's instance recorded
 TASKS = "perf.tasks"  # what perf writes of per-task events
@@ -101,8 +102,9 @@ def _empty(descriptor: int) -> None:
             os.unlink(name, dir_fd=descriptor)
 
 
-def reclaim(note: Note) -> tuple[str, bool]:
-    """Removes what a killed recording left; what was in it is kept beside it.
+def reclaim(note: Note, register: Path) -> tuple[str, bool]:
+    """Removes what a killed recording left; what was in it is kept beside it. It stays root's:
+    nothing was merged. ``register``: where it is noted what is kept of users' recordings.
 
     Returns what was done, in words ("": nothing is there), and whether it succeeded.
     """
@@ -114,12 +116,12 @@ def reclaim(note: Note) -> tuple[str, bool]:
     except OSError:
         return "", True
     try:
-        return _reclaim(note, above, name)
+        return _reclaim(note, above, name, register)
     finally:
         os.close(above)
 
 
-def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
+def _reclaim(note: Note, above: int, name: str, register: Path) -> tuple[str, bool]:
     try:
         directory = open_directory(above, name)
     except OSError:  # gone, or somebody put something else there: not ours
@@ -128,7 +130,7 @@ def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
         status = os.fstat(directory)
         place = ""
         if (status.st_dev, status.st_ino) == (note.device, note.inode):
-            place = _keep(note, above, directory)
+            place = _keep(note, above, directory, register)
             _empty(directory)
         elif note.inode:
             return "", True  # another one of root's
@@ -140,17 +142,26 @@ def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
     return note.path + (f" (what was recorded is kept: {place})" if place else ""), True
 
 
-def _keep(note: Note, above: int, directory: int) -> str:
+def _keep(note: Note, above: int, directory: int, register: Path) -> str:
     """Gives what perf had written a name beside the recording's, and what ftrace had; in words,
     "" where there is nothing."""
-    there = [name for name in (DATA, RING) if _handed_over(name, directory, note)]
+    there = [name for name in (DATA, TASKS, RING) if _made_private(name, directory)]
     # Without a head in ftrace's file nothing had begun: all that perf has is its own beginning.
     if not there or (RING not in there and os.access(RING, os.F_OK, dir_fd=directory)):
         return ""
     parent, name = os.path.split(note.path)
     match = _NAME.fullmatch(name)
+    if note.uid:
+        kinds = {DATA: "perf", TASKS: "tasks", RING: "ring"}
+        files = {kinds[name]: name for name in there}
+        try:
+            own = match[1] if match else DATA
+            places = kept.keep(register, note.uid, parent, above, own, directory, files)
+        except (kept.Refused, OSError) as error:
+            return f"nothing: {error}"
+        return f"for root alone, {' and '.join(places)}: {merging(places)}"
     wanted = (match[1] if match else DATA) + PARTIAL
-    ends = {DATA: "", RING: FTRACE}
+    ends = {DATA: "", TASKS: OF_TASKS, RING: FTRACE}
     for number in range(100):
         free = wanted + (f".{number}" if number else "")
         names = [free + ends[name] for name in there]
@@ -166,8 +177,8 @@ def _keep(note: Note, above: int, directory: int) -> str:
     return ""
 
 
-def _handed_over(name: str, directory: int, note: Note) -> bool:
-    """Whether there is something in the file; it is its user's then."""
+def _made_private(name: str, directory: int) -> bool:
+    """Whether there is something in the file; root alone may read it then."""
     try:
         data = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
@@ -177,7 +188,6 @@ def _handed_over(name: str, directory: int, note: Note) -> bool:
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
             return False
         os.fchmod(data, 0o600)
-        os.fchown(data, note.uid, note.gid)
     finally:
         os.close(data)
     return True

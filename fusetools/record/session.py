@@ -10,6 +10,7 @@ waits.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -126,8 +127,10 @@ def record(
                 warn(f"{known.what}: {known.why}")
             tell(recording.plan, removed)
             recording.run()
-            recording.finish()
-            recording.leave()
+            try:
+                recording.finish()
+            finally:
+                recording.leave()
             return recording.outcome
 
 
@@ -591,7 +594,8 @@ class Recording(Probing, Finishing):
         if self._note_end() or self.workload is None:
             return
         pid = self.workload.pid
-        self.warn(f"{self.outcome.output} is written; the workload (pid {pid}) goes on")
+        written = f"{self.outcome.output} is written; " if self.outcome.output else ""
+        self.warn(f"{written}the workload (pid {pid}) goes on")
         hanging: float | None = None
         end = None if self._times_asked < 2 else time.monotonic() + KILLED
         while not self._note_end():
@@ -652,7 +656,8 @@ class Recording(Probing, Finishing):
             died = any(perf.ended for perf in self._perfs)
             for perf in self._perfs:
                 perf.pause()
-            self.merger = Merger() if self.output else None  # not before: it would be recorded
+            with contextlib.suppress(OSError):  # it is tried again
+                self.merger = Merger() if self.output else None  # not before: it would be recorded
             self._expedite(True)
             stopped = [perf.stop() for perf in self._perfs]  # each of them
             whole = all(stopped) and not died

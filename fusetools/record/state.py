@@ -2,9 +2,10 @@
 
 /run/fusetools/lock is held while a recording runs: by all that can run beside each other, or by the
 one that cannot. Each has a number of its own, N: /run/fusetools/N/lock says who has it, and
-/run/fusetools/N/state.json lists exactly what it made, each thing before it is made. A recording
-killed by SIGKILL leaves that note, and the next one, or `fusetools clean`, removes what stands in
-it and nothing else.
+/run/fusetools/N/state.json lists exactly what it made, each thing before it is made. The first
+numbers are root's; each user who invokes sudo has a share of the others (/run/fusetools/user.*).
+A recording killed by SIGKILL leaves that note, and the next one, or `fusetools clean`, removes what
+stands in it and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -32,7 +33,9 @@ from fusetools.record import cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
 DIRECTORY = Path("/run/fusetools")
-MOST_AT_ONCE = 8  # recordings
+MOST_AT_ONCE = 8  # recordings, of root and of each user
+ROOTS = MOST_AT_ONCE  # numbers below are root's
+NUMBERS = 64
 MOUNTED = "mounted"  # the note that tracefs was mounted for recordings
 TRANSIENT = 1.0  # seconds for which another may hold the lock only to begin, or to end
 
@@ -105,11 +108,87 @@ class Removed:
     left: tuple[str, ...]
 
 
-class Lock:
+class Recordings:
+    """All recordings of this host: those that run, and what killed ones left. A context manager. It
+    needs none of their numbers: it works however many run."""
+
+    def __init__(self, place: Path = DIRECTORY) -> None:
+        self.place = self.directory = place
+        self._descriptor = _open_lock(place)
+
+    def __enter__(self) -> Recordings:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def _places(self) -> list[Path]:
+        """The directories of numbers that have been used."""
+        names = [name for name in os.listdir(self.place) if name.isdecimal() and len(name) < 3]
+        return [self.place / name for name in sorted(names, key=int) if int(name) < NUMBERS]
+
+    def _others(self) -> list[tuple[int, Path]]:
+        """(pid, directory) of each recording that runs beside this one."""
+        others = []
+        for path in self._places():
+            with contextlib.suppress(OSError):
+                holder = _holder(path / "lock")
+                if holder is not None and path != self.directory:
+                    others.append((holder, path))
+        return others
+
+    def beside(self) -> list[str]:
+        """Who records beside this one, in words."""
+        return [_short(_words(pid, path)) for pid, path in self._others()]
+
+    def theirs(self) -> set[int]:
+        """The processes by which others record; each records its own events alone."""
+        states = (_read(path / "state.json") for _, path in self._others())
+        return {pid for state in states if state for pid, _ in state.processes}
+
+    def clean(self) -> Removed:
+        """Removes what killed recordings left, and their notes."""
+        what: list[str] = []
+        left: list[str] = []
+        for path in self._places():
+            with contextlib.ExitStack() as opened:
+                if path != self.directory:
+                    descriptor = _open_lock(path)
+                    opened.callback(os.close, descriptor)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except OSError:
+                        continue  # it runs
+                note = _read(path / "state.json")
+                if note is None:
+                    continue
+                removed = clean(note, path, self.theirs)
+                what += removed.what
+                left += removed.left
+                if not removed.left:
+                    (path / "state.json").unlink(missing_ok=True)
+        return Removed(tuple(what), tuple(left))
+
+    def unmount(self) -> bool:
+        """Undoes mount(), unless others record; the last that is done with the lock."""
+        note = self.place / MOUNTED
+        if not note.exists():
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False  # the last of them does it
+        tracefs.unmount()
+        note.unlink(missing_ok=True)
+        return True
+
+
+class Lock(Recordings):
     """Held by one recording; a context manager. Those that can run beside each other: each has a
-    ``number``, and a ``directory`` of its own below ``place``. ``waiting``: called once with who is
-    in the way, where somebody is; they are waited for then. Error: who is in the way, where that is
-    not given.
+    ``number``, and a ``directory`` of its own below ``place``. ``uid``: the user who invoked sudo;
+    0: root, whose numbers are free whatever users do. ``waiting``: called once with who is in the
+    way, where somebody is; they are waited for then. Error: who is in the way, where that is not
+    given.
     """
 
     def __init__(
@@ -117,16 +196,18 @@ class Lock:
         command: Sequence[str],
         place: Path = DIRECTORY,
         waiting: Callable[[str], None] | None = None,
+        uid: int = 0,
     ) -> None:
-        self.place = self.directory = place
+        super().__init__(place)
         self._waiting = waiting
         self._command = json.dumps([os.getpid(), *command]).encode()
         self.state = State()
         with contextlib.ExitStack() as opened:
-            self._descriptor = _open_lock(place)
             opened.callback(os.close, self._descriptor)
             self._take(fcntl.LOCK_SH)
-            self.number = self._numbered()
+            if uid:
+                opened.callback(os.close, self._share(uid))
+            self.number = self._numbered(range(ROOTS, NUMBERS) if uid else range(ROOTS))
             opened.callback(os.close, self._own)
             self.directory = place / str(self.number)
             self._file, self._new = self.directory / "state.json", self.directory / "state.new"
@@ -160,9 +241,20 @@ class Lock:
         self.number = 0
         return waited
 
-    def _numbered(self) -> int:
-        """Takes the first number that is free. Error: there is none."""
+    def _share(self, uid: int) -> int:
+        """Take one of a user's recordings at once; its descriptor. Error: there is none left."""
         for number in range(MOST_AT_ONCE):
+            descriptor = _open_lock(self.place / f"user.{uid}.{number}")
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except OSError:
+                os.close(descriptor)
+        raise self._refused()
+
+    def _numbered(self, numbers: Iterable[int]) -> int:
+        """Takes the first number that is free. Error: there is none."""
+        for number in numbers:
             self._own = _open_lock(self.place / str(number))
             try:
                 fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,26 +265,6 @@ class Lock:
             os.pwrite(self._own, self._command, 0)
             return number
         raise self._refused()
-
-    def _others(self) -> list[tuple[int, Path]]:
-        """(pid, directory) of each recording that runs beside this one."""
-        others = []
-        for number in range(MOST_AT_ONCE):
-            path = self.place / str(number)
-            with contextlib.suppress(OSError):
-                holder = _holder(path / "lock")
-                if holder is not None and path != self.directory:
-                    others.append((holder, path))
-        return others
-
-    def beside(self) -> list[str]:
-        """Who records beside this one, in words."""
-        return [_short(_words(pid, path)) for pid, path in self._others()]
-
-    def theirs(self) -> set[int]:
-        """The processes by which others record; each records its own events alone."""
-        states = (_read(path / "state.json") for _, path in self._others())
-        return {pid for state in states if state for pid, _ in state.processes}
 
     def _refused(self, fix: str = "") -> Error:
         """Names who is in the way, by the kernel's own word."""
@@ -225,33 +297,6 @@ class Lock:
         self._new.write_text(json.dumps(asdict(self.state)))
         self._new.replace(self._file)  # in a directory that only root may enter
 
-    def clean(self) -> Removed:
-        """Removes what killed recordings left, and their notes."""
-        what: list[str] = []
-        left: list[str] = []
-        for number in range(MOST_AT_ONCE):
-            path = self.place / str(number)
-            if not path.exists():
-                continue
-            with contextlib.ExitStack() as opened:
-                if path != self.directory:
-                    descriptor = _open_lock(path)
-                    opened.callback(os.close, descriptor)
-                    try:
-                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except OSError:
-                        continue  # it runs
-                note = _read(path / "state.json")
-                if note is None:
-                    continue
-                removed = clean(note, path, self.theirs)
-                what += removed.what
-                left += removed.left
-                if not removed.left:
-                    (path / "state.json").unlink(missing_ok=True)
-        self.leftover = None if not left else self.leftover
-        return Removed(tuple(what), tuple(left))
-
     def forget(self) -> None:
         """Everything in the state is gone."""
         self._file.unlink(missing_ok=True)
@@ -261,19 +306,6 @@ class Lock:
         (self.place / MOUNTED).touch(mode=0o600)
         if not tracefs.mount() and not Path(tracefs.PLACE, "events").exists():
             (self.place / MOUNTED).unlink(missing_ok=True)
-
-    def unmount(self) -> bool:
-        """Undoes mount(), unless others record; the last that is done with the lock."""
-        note = self.place / MOUNTED
-        if not note.exists():
-            return False
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False  # the last of them does it
-        tracefs.unmount()
-        note.unlink(missing_ok=True)
-        return True
 
 
 def _open_lock(folder: Path) -> int:
@@ -386,7 +418,7 @@ def clean(
             shutil.rmtree(path, ignore_errors=True)
             (left if path.exists() else what).append(str(path))
     for note in state.scratch:
-        text, done = reclaim(note)
+        text, done = reclaim(note, directory.parent)
         if text:
             (what if done else left).append(text)
     if state.expedited and graceperiods.expedite(False):

@@ -19,16 +19,13 @@ from pathlib import Path
 from signal import struct_siginfo
 
 from fusetools.errors import Error
+from fusetools.host import inherited
 from fusetools.host.files import close_own
 from fusetools.record.signals import SI_KERNEL
 from fusetools.results.record import Usage
 
 MOST = (1 << 32) - 1  # above it is no user: (uid_t) -1
 EXEC = 5.0  # seconds that a program may take to be loaded
-
-# As they were when fusetools began. Python ignores two for itself.
-_MASK = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-_PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True)
@@ -192,9 +189,11 @@ def _run(
     try:
         for number in signal.valid_signals():
             ours = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
-            if ours or number in _PYTHONS:  # what was ignored before, as nohup does it, stays so
+            if (
+                ours or number in inherited.PYTHONS
+            ):  # what was ignored before, as nohup does it, stays so
                 signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, _MASK)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if log is not None:
             if stat.S_ISREG(os.fstat(log).st_mode):
                 os.ftruncate(log, 0)
@@ -203,6 +202,8 @@ def _run(
             os.dup2(log, 2)
         if not os.read(released, 1):
             os._exit(127)
+        words, variables = list(command), dict(environment)
+        inherited.give_back()
         if user:
             os.setgroups(user.groups)
             os.setgid(user.gid)
@@ -211,7 +212,10 @@ def _run(
             ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
             if os.getppid() != parent:
                 os._exit(127)
-        os.execvpe(command[0], list(command), dict(environment))
+        inherited.limit_processes()
+        os.execvpe(words[0], words, variables)
+    except MemoryError:  # by the caller's limit
+        os.write(fail, struct.pack("i", errno.ENOMEM))
     except OSError as error:
         os.write(fail, struct.pack("i", error.errno or errno.EIO))
     os._exit(127)

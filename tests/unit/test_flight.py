@@ -34,6 +34,7 @@ from fusetools.plan.instances import THREADS
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import DETAILS, Flight
 from fusetools.record.perf import overwriting
+from fusetools.record.workload import User
 from fusetools.results.flight import Written
 
 ROOT = Path(__file__).parents[2]
@@ -324,6 +325,24 @@ def test_buffers(seconds: float, cpus: int, buffer: int) -> None:
 
 def test_perf_overwrites() -> None:
     assert overwriting(["perf", "record"])[2:] == ["--overwrite", "--switch-output=signal"]
+
+
+def test_a_users_recorder_is_bounded() -> None:
+    """As SECURITY.md promises; root's is not."""
+    user = User(1000, 1000, "x", "/", "/bin/sh", ())
+    assert flight.keep_of(Flight(), 2, user) == flight.keep_of(Flight(), 2, None) == 10
+    assert flight.keep_of(Flight(), 16, user) == 4  # of 1 GiB each
+    assert flight.keep_of(Flight(keep=4), 16, user) == 4
+    assert flight.keep_of(Flight(keep=5000, buffer=1 << 40), 16, None) == 5000
+    with pytest.raises(Error) as caught:
+        flight.keep_of(Flight(keep=5), 16, user)
+    assert caught.value.what == "--keep 5 is too much"
+    assert caught.value.why.endswith("who invoked sudo may record 4G at most")
+    assert caught.value.fix == "fusetools record --flight 30 --keep 4   (or --as-root)"
+    with pytest.raises(Error) as caught:
+        flight.keep_of(Flight(buffer=128 << 20), 16, user)
+    assert caught.value.what == "--buffer 128M is too much"
+    assert caught.value.why == "on 16 CPUs it takes 2G; the limit is 1G"
 
 
 def shelf(directory: Path, monkeypatch: pytest.MonkeyPatch, keep: int = 2) -> flight.Shelf:

@@ -254,13 +254,13 @@ def left(folder: Path, content: bytes = b"events", ftraces: bytes | None = None)
 def test_what_a_killed_recording_had_is_kept(tmp_path: Path) -> None:
     note = left(tmp_path)
     kept = tmp_path / "out.data.partial"
-    assert reclaim(note) == (f"{note.path} (what was recorded is kept: {kept})", True)
+    assert reclaim(note, tmp_path) == (f"{note.path} (what was recorded is kept: {kept})", True)
     assert kept.read_bytes() == b"events" and stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == [kept.name]
-    assert reclaim(note) == ("", True)
-    assert reclaim(left(tmp_path))[0].endswith(f"{kept}.1)")  # and nothing is overwritten
+    assert reclaim(note, tmp_path) == ("", True)
+    assert reclaim(left(tmp_path), tmp_path)[0].endswith(f"{kept}.1)")  # and nothing is overwritten
     note = left(tmp_path, b"")
-    assert reclaim(note) == (note.path, True)  # there was nothing
+    assert reclaim(note, tmp_path) == (note.path, True)  # there was nothing
     assert sorted(os.listdir(tmp_path)) == [kept.name, kept.name + ".1"]
 
 
@@ -269,11 +269,13 @@ def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -
     note = left(tmp_path, ftraces=b"more")
     merge = f"fusetools merge {kept} {ftraces} -o merged.data"
     text = f"{note.path} (what was recorded is kept: {kept} and {ftraces}: {merge})"
-    assert reclaim(note) == (text, True)
+    assert reclaim(note, tmp_path) == (text, True)
     assert (kept.read_bytes(), ftraces.read_bytes()) == (b"events", b"more")
     assert stat.S_IMODE(ftraces.stat().st_mode) == 0o600
     kept.unlink()
-    reclaim(left(tmp_path, ftraces=b"others"))  # of another one: neither has the first name
+    reclaim(
+        left(tmp_path, ftraces=b"others"), tmp_path
+    )  # of another one: neither has the first name
     assert ftraces.read_bytes() == b"more"
     names = {ftraces.name, "out.data.partial.1", "out.data.partial.1.ftrace"}
     assert set(os.listdir(tmp_path)) == names
@@ -281,7 +283,7 @@ def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -
 
 def test_nothing_is_kept_of_a_recording_that_had_not_begun(tmp_path: Path) -> None:
     note = left(tmp_path, b"perf's header", ftraces=b"")
-    assert reclaim(note) == (note.path, True)
+    assert reclaim(note, tmp_path) == (note.path, True)
     assert os.listdir(tmp_path) == []
 
 

@@ -23,7 +23,17 @@ from fusetools.plan.events import Event
 from fusetools.record import graceperiods, instance
 from fusetools.record.perf import Perf
 from fusetools.record.recorder import Recorder
-from fusetools.record.state import LONG, MOST_AT_ONCE, Lock, State, clean, started
+from fusetools.record.state import (
+    LONG,
+    MOST_AT_ONCE,
+    NUMBERS,
+    ROOTS,
+    Lock,
+    Recordings,
+    State,
+    clean,
+    started,
+)
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded
 
@@ -117,6 +127,47 @@ def test_more_recordings_than_there_are_numbers(tmp_path: Path) -> None:
             assert held.enter_context(Lock(["fusetools", "top"], tmp_path)).number == number
         with pytest.raises(Error, match="another recording is running"):
             Lock(["fusetools"], tmp_path)
+
+
+def test_users_do_not_lock_root_or_one_another_out(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as held:
+        numbers = set()
+        for uid in (1000, 1001):
+            for _ in range(MOST_AT_ONCE):
+                lock = held.enter_context(Lock(["fusetools"], tmp_path, uid=uid))
+                numbers.add(lock.number)
+            with pytest.raises(Error, match="another recording is running"):
+                Lock(["fusetools"], tmp_path, uid=uid)
+        assert len(numbers) == 2 * MOST_AT_ONCE and min(numbers) == ROOTS
+        with Lock(["fusetools"], tmp_path) as roots, Lock(["fusetools"], tmp_path, uid=7) as other:
+            assert (roots.number, other.number) == (0, ROOTS + 2 * MOST_AT_ONCE)
+    with contextlib.ExitStack() as held:  # not even all of them together
+        for number in range(NUMBERS - ROOTS):
+            held.enter_context(Lock(["fusetools"], tmp_path, uid=1 + number % 40))
+        with pytest.raises(Error):
+            Lock(["fusetools"], tmp_path, uid=100)
+        with Lock(["fusetools"], tmp_path) as roots:
+            assert roots.number == 0
+
+
+def test_clean_works_however_many_record(tmp_path: Path) -> None:
+    folder = tmp_path / "9/perf.0123abcd"
+    with Lock(["fusetools"], tmp_path, uid=1000), Lock(["fusetools"], tmp_path, uid=1000) as killed:
+        killed.state.folders = [folder.name]
+        killed.write()
+    folder.mkdir()
+    with contextlib.ExitStack() as held:
+        for _ in range(MOST_AT_ONCE):
+            held.enter_context(Lock(["fusetools", "top"], tmp_path))
+        held.enter_context(Lock(["fusetools"], tmp_path, uid=1000))
+        with Recordings(tmp_path) as recordings:
+            assert recordings.clean().what == (str(folder),)
+            assert len(recordings.beside()) == MOST_AT_ONCE + 1
+    with Lock(["fusetools"], tmp_path) as alone:
+        alone.stay_alone()
+        with Recordings(tmp_path) as recordings:
+            assert recordings.clean().what == ()
+            assert len(recordings.beside()) == 1
 
 
 def test_who_is_alone_refuses_a_second_by_name(tmp_path: Path) -> None:

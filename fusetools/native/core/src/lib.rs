@@ -44,6 +44,7 @@ pub mod stacks;
 pub mod stages;
 pub mod stitch;
 pub mod symbols;
+mod threads;
 pub mod tracedat;
 pub mod tracing;
 pub mod tree;

@@ -37,7 +37,8 @@ use crate::files::VDSO;
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::join::{Begins, Join};
 use crate::narrow::Narrow;
-use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
+use crate::record::{self, bit, u32_at, u64_at, Header, Layout, NoRecord};
+use crate::threads;
 
 use blocks::{unpack, Block, Blocks, Storage};
 use fields::Take;
@@ -264,6 +265,16 @@ impl Reader {
         let named = self.events.iter().zip(&self.parts.attrs);
         let stacked = named.filter(|(_, attr)| attr.layout.has_chain());
         stacked.map(|(event, _)| &*event.name).collect()
+    }
+
+    /// The events whose samples may hold memory or registers of processes: copies of stacks, or parts that are unknown here.
+    pub fn of_memory(&self) -> Vec<String> {
+        let known = bit::IP | bit::TID | bit::TIME | bit::ADDR | bit::READ | bit::CALLCHAIN;
+        let known = known | bit::ID | bit::CPU | bit::PERIOD | bit::STREAM_ID | bit::RAW;
+        let known = known | bit::WEIGHT | bit::DATA_SRC | bit::IDENTIFIER;
+        let named = self.events.iter().zip(&self.parts.attrs);
+        let more = named.filter(|(_, attr)| attr.layout.sample_type & !known != 0);
+        more.map(|(event, _)| event.name.clone()).collect()
     }
 
     /// The kernel's symbols, as the recording has them: those it needs, or all, or none.
@@ -501,13 +512,13 @@ impl Reader {
             order.note(&part, part.start..part.next);
             return order.add(part);
         }
-        let ahead = 2 * rayon::current_num_threads() + 1;
-        rayon::in_place_scope(|scope| {
+        let ahead = threads::ahead();
+        threads::scoped(|workers| {
             let (send, receive) = mpsc::channel();
             let spawn = |index: usize| {
                 let send = send.clone();
                 let range = range(index);
-                scope.spawn(move |_| {
+                workers.spawn(move || {
                     let start = if index == 0 {
                         Some(range.start)
                     } else {
@@ -557,8 +568,8 @@ impl Reader {
     fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
         let mut blocks = Blocks::new(&self.bytes, data, self.chunk);
         blocks.unpacking = true;
-        let ahead = 2 * rayon::current_num_threads() + 1;
-        let whole = rayon::in_place_scope(|scope| {
+        let ahead = threads::ahead();
+        let whole = threads::scoped(|workers| {
             let (send, receive) = mpsc::channel();
             let mut early: BTreeMap<usize, (Range<usize>, Part)> = BTreeMap::new();
             let (mut spawned, mut done) = (0, 0);
@@ -580,7 +591,7 @@ impl Reader {
                     let range = start..blocks.at;
                     let (send, index) = (send.clone(), spawned);
                     spawned += 1;
-                    scope.spawn(move |_| {
+                    workers.spawn(move || {
                         let unpacked = || unpack(&self.bytes, &pieces);
                         let (block, damage) = block.map_or_else(unpacked, |block| (block, None));
                         let mut part = plan.read(&block, 0, block.len());

@@ -15,7 +15,7 @@ use crate::symbols::{Kernel, Table};
 
 /// Marks in a call chain that say whose addresses follow (enum perf_callchain_context).
 pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
-const CONTEXT_KERNEL: u64 = -128i64 as u64;
+pub(crate) const CONTEXT_KERNEL: u64 = -128i64 as u64;
 pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 
 /// Frames of a stack that are shown: deeper pictures are useless. (The kernel records 127 by default.)

@@ -196,6 +196,9 @@ pub struct Extras {
     pub window: Option<Window>,
     /// From when to when all inputs recorded: other samples are left out.
     pub span: Option<(u64, u64)>,
+    /// The output is for a user who may not read the memory of others: no copies of stacks and registers, whether or not they can be
+    /// unwound; user stacks only of the processes of `scope`, and of them only addresses of code.
+    pub private: bool,
     /// Whether the output's records are packed, as by `perf record -z`: a tenth of the bytes.
     pub packed: bool,
 }
@@ -283,7 +286,7 @@ fn write(
         match opened {
             Input::Perf(reader) => {
                 warnings.add(input, reader.warnings());
-                let mut head = Head::read(reader, free_id, unwinds)?;
+                let mut head = Head::read(reader, free_id, unwinds, extras.private)?;
                 head.remove(&alone[input]);
                 heads.push(head);
                 surveys.push(None);
@@ -324,11 +327,9 @@ fn write(
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail, unwinds, alone).with(
-                        reader,
-                        &apart,
-                        extras.daemons.as_deref(),
-                    ),
+                    Mend::new(reader, spare_id, tail, unwinds, alone)
+                        .private(reader, extras.private)
+                        .with(reader, &apart, extras.daemons.as_deref()),
                 )));
             }
             (Input::Trace(dat), Some(survey)) => {
@@ -364,9 +365,10 @@ fn write(
         (None, _) => Returns::default(),
     };
     let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, later);
-    if let Some(scope) = &extras.scope {
-        stacks.scope = Scope::new(scope.clone());
+    if extras.private || extras.scope.is_some() {
+        stacks.scope = Scope::new(extras.scope.clone().unwrap_or_default());
     }
+    stacks.private = extras.private;
     written.put_all(&mut out, &mut sources, extras, tail, &mut stacks)?;
     written.flush(&mut out)?;
     for (input, source) in sources.iter_mut().enumerate() {

@@ -5,6 +5,7 @@ mod perf_data;
 use std::fs;
 use std::path::PathBuf;
 
+use fusetools_core::events::Map;
 use fusetools_core::files::Files;
 use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::Reader;
@@ -98,16 +99,20 @@ fn with_mask(mut bytes: Vec<u8>) -> Vec<u8> {
 
 /// Merges on the recordings' host; gives the output, None where it was refused.
 fn merged(name: &str, bytes: &[u8], here: bool) -> Option<Vec<u8>> {
+    let extras = Extras {
+        files: here.then(Files::default),
+        ..Extras::default()
+    };
+    merged_with(name, bytes, &extras)
+}
+
+fn merged_with(name: &str, bytes: &[u8], extras: &Extras) -> Option<Vec<u8>> {
     let folder = std::env::temp_dir();
     let path = |end: &str| -> PathBuf {
         folder.join(format!("fusetools-{name}-{}.{end}", std::process::id()))
     };
     fs::write(path("in"), bytes).unwrap();
-    let extras = Extras {
-        files: here.then(Files::default),
-        ..Extras::default()
-    };
-    let done = merge_with(&[path("in")], &path("out"), "", &extras);
+    let done = merge_with(&[path("in")], &path("out"), "", extras);
     let out = done.is_ok().then(|| fs::read(path("out")).unwrap());
     let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
     out
@@ -172,6 +177,112 @@ fn copies_become_call_chains() {
     // On another host they are kept.
     let reader = Reader::from_bytes(merged("kept", &whole, false).unwrap()).unwrap();
     assert!(reader.attrs()[0].layout.has_user_stack());
+}
+
+/// Of a user, whose own process is 7, with code at 0x1000 to 0x2000.
+fn private(files: Option<Files>) -> Extras {
+    let code = Map {
+        time: 0,
+        pid: 7,
+        start: 0x1000,
+        len: 0x1000,
+        offset: 0,
+        path: "/none".into(),
+        build_id: Vec::new(),
+    };
+    Extras {
+        files,
+        maps: vec![code],
+        scope: Some(vec![7]),
+        private: true,
+        ..Extras::default()
+    }
+}
+
+#[test]
+fn a_private_recording_holds_no_copy_of_a_stack() {
+    let copies = |event: &Event| {
+        let secret = [0x5e; 64];
+        vec![
+            sample(event, 10, 2, 0x1234, &secret, 128),
+            sample(event, 20, 0, 0, &[], 0),
+        ]
+    };
+    let whole = bytes(event(), copies(&event()));
+    assert!(!Reader::from_bytes(whole.clone())
+        .unwrap()
+        .of_memory()
+        .is_empty());
+    for (name, files) in [("cut", None), ("unwound", Some(Files::default()))] {
+        let out = merged_with(name, &whole, &private(files)).unwrap();
+        assert!(!out.windows(8).any(|bytes| bytes == [0x5e; 8]));
+        assert!(Reader::from_bytes(out.clone())
+            .unwrap()
+            .of_memory()
+            .is_empty());
+        let kept = chains(out);
+        assert_eq!(kept.len(), 2);
+        assert!(kept.iter().all(|(_, raw)| raw == &[5; 20]));
+    }
+    // Other parts may be anything.
+    const REGS_INTR: u64 = 1 << 18;
+    let mut more = event();
+    more.sample_type |= REGS_INTR;
+    let whole = bytes(more.clone(), copies(&more));
+    let out = merged_with("more", &whole, &private(None)).unwrap();
+    assert_eq!(Reader::from_bytes(out).unwrap().of_memory().len(), 1);
+}
+
+#[test]
+fn a_private_recording_holds_user_stacks_of_its_processes_and_code_alone() {
+    let mut event = Event::new("fuse:fuse_request_send", 500, &[11]);
+    event.sample_type = USUAL | CALLCHAIN;
+    const SECRET: u64 = 0xdead_beef_dead_beef;
+    let records = [
+        (7, vec![KERNEL, AT, USER, 0x1010, 0x1020]),
+        (7, vec![KERNEL, AT, USER, 0x1010, SECRET, 0x1020]),
+        (7, vec![KERNEL, AT, USER, SECRET >> 1]),
+        (7, vec![USER, 0x1010, USER, USER, 0x1020]),
+        (7, vec![KERNEL, AT]),
+        (8, vec![KERNEL, AT, USER, 0x1010, SECRET]),
+    ];
+    let sampled = |time: u64, (pid, chain): &(i32, Vec<u64>)| {
+        event.sample(&Sample {
+            id: 11,
+            pid: *pid,
+            tid: *pid,
+            time,
+            chain: chain.clone(),
+            raw: vec![5; 20],
+            ..Sample::default()
+        })
+    };
+    let file = PerfData {
+        events: vec![event.clone()],
+        formats: vec![("fuse", perf_data::SEND)],
+        records: (10..).zip(&records).map(|(t, of)| sampled(t, of)).collect(),
+    };
+    let of = |extras: &Extras| {
+        let out = merged_with("code", &file.bytes(), extras).unwrap();
+        let chains: Vec<_> = chains(out).into_iter().map(|(chain, _)| chain).collect();
+        chains
+    };
+    let expected = [
+        vec![KERNEL, AT, USER, 0x1010, 0x1020],
+        vec![KERNEL, AT, USER, 0x1010, USER],
+        vec![KERNEL, AT, USER, USER],
+        vec![USER, 0x1010, USER],
+        vec![KERNEL, AT],
+        vec![KERNEL, AT],
+    ];
+    assert_eq!(of(&private(Some(Files::default()))), expected);
+    let all = Extras {
+        private: false,
+        scope: None,
+        ..private(Some(Files::default()))
+    };
+    let all: Vec<_> = of(&all);
+    assert_eq!(all, records.map(|(_, chain)| chain));
 }
 
 #[test]

@@ -195,6 +195,13 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
+/// Names of a recording's events whose samples may hold memory or registers of processes.
+#[pyfunction]
+fn of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
+    py.detach(|| Ok(Reader::open(&path)?.of_memory()))
+        .map_err(|error| read_error(&path, error))
+}
+
 type Row = (String, String, String, String, String);
 
 fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> {
@@ -541,7 +548,7 @@ fn keep_vdso() {
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
     bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None, span = None,
-    opener = None, packed = false))]
+    opener = None, packed = false, private = false))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -559,6 +566,7 @@ fn merge<'py>(
     span: Option<(u64, u64)>,
     opener: Option<Py<PyAny>>,
     packed: bool,
+    private: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
         opener: opener.map(opener_of),
@@ -610,6 +618,7 @@ fn merge<'py>(
         }),
         span,
         packed,
+        private,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -654,6 +663,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
+    module.add_function(wrap_pyfunction!(of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use super::stacks::copied;
+use super::stacks::{copied, MEMORY};
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
@@ -526,11 +526,12 @@ pub(super) fn put_lost(out: &mut Vec<u8>, sample: &Sample, count: u64) {
 
 impl<'a> Head<'a> {
     /// `spare_id` is for the only event of a recording without ids.
-    /// `unwinds`: copies of user stacks become call chains.
+    /// `unwinds`: copies of user stacks become call chains; `private`: others are removed.
     pub(super) fn read(
         reader: &'a Reader,
         spare_id: u64,
         unwinds: bool,
+        private: bool,
     ) -> Result<Head<'a>, Error> {
         let identified = |attr: &&Attr| attr.layout.sample_type & bit::IDENTIFIER != 0;
         let attrs = reader.attrs();
@@ -557,6 +558,11 @@ impl<'a> Head<'a> {
                 let flags = event.u64(40) & !flag::EXCLUDE_CALLCHAIN_USER;
                 event.set(40, &flags.to_le_bytes());
                 event.set(80, &[0; 12]); // sample_regs_user, sample_stack_user
+            } else if private && bits & MEMORY != 0 {
+                bits &= !MEMORY;
+                if event.attr.len() >= 92 {
+                    event.set(80, &[0; 12]);
+                }
             }
             event.set(24, &bits.to_le_bytes());
             events.push(event);

@@ -5,7 +5,7 @@ use std::io;
 use rayon::prelude::*;
 use zstd::bulk::Compressor;
 
-use crate::record;
+use crate::{record, threads};
 
 /// Bytes that one compressed record unpacks to, at most: perf makes room for so many (comp_mmap_len).
 pub(super) const BLOCK: usize = 256 << 10;
@@ -71,7 +71,10 @@ impl Packer {
         if blocks.iter().all(|block| block.ends.is_empty()) {
             return Ok(blocks.into_iter().map(|block| block.bytes).collect());
         }
-        blocks.into_par_iter().map(pack).collect()
+        match threads::pool() {
+            Some(pool) => pool.install(|| blocks.into_par_iter().map(pack).collect()),
+            None => blocks.into_iter().map(pack).collect(),
+        }
     }
 }
 

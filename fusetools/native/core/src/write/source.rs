@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
 use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
-use super::stacks::{copied, with_chain, Stacked, Stacks};
+use super::stacks::{copied, with_chain, without, Stacked, Stacks, MEMORY};
 use super::waits::{about, about_whom, read, tells, tells_by_name, Tells, SWITCH};
 use crate::error::Error;
 use crate::file::feature;
@@ -117,6 +117,16 @@ impl Source for Perf<'_> {
                     }
                 }
                 let alone = written.stack_alone;
+                if let Some(mask) = written.cut {
+                    // After that it is as its event describes it.
+                    let cut = without(layout, mask, record);
+                    let Some(cut) = cut else {
+                        self.mend.broken += 1;
+                        return false;
+                    };
+                    *bytes = Bytes::Made(cut);
+                }
+                let record = bytes.bytes();
                 match stacks.sample(
                     layout,
                     written.copied,
@@ -131,7 +141,7 @@ impl Source for Perf<'_> {
                     Stacked::Broken => {
                         self.mend.broken += 1;
                         // One that is left as it is does no harm.
-                        return written.copied.is_none();
+                        return written.copied.is_none() && !stacks.private;
                     }
                 }
             }
@@ -197,6 +207,8 @@ struct Written {
     layout: Layout,
     /// The mask of the registers of such a copy.
     copied: Option<u64>,
+    /// The mask of the registers of a copy that is cut out of the sample, not unwound.
+    cut: Option<u64>,
     /// It is no tracepoint: its samples show the processor's position.
     by_address: bool,
     tells: Tells,
@@ -253,6 +265,7 @@ impl Mend {
             Written {
                 layout: Layout::new(of.sample_type | bit::IDENTIFIER, of.read_format, flags),
                 copied: copied(reader, attr).filter(|_| unwinds),
+                cut: None,
                 by_address: !attr.is_tracepoint(),
                 tells,
                 stack_alone,
@@ -276,6 +289,17 @@ impl Mend {
             broken: 0,
             dropped: BTreeMap::new(),
         }
+    }
+
+    /// Cuts out the copies of stacks that are not unwound.
+    pub(super) fn private(mut self, reader: &Reader, private: bool) -> Mend {
+        for (written, attr) in self.written.iter_mut().zip(reader.attrs()) {
+            let of_memory = attr.layout.sample_type & MEMORY != 0;
+            if private && of_memory && written.copied.is_none() {
+                written.cut = Some(u64_at(&attr.raw, 80).unwrap_or(0));
+            }
+        }
+        self
     }
 
     /// Takes bundles apart, and leaves out what other daemons did.

@@ -15,9 +15,9 @@ use crate::file::Attr;
 use crate::files::Files;
 use crate::programs::{is_of_program, Programs};
 use crate::reader::{space_change, Reader};
-use crate::record::{u64_at, Layout};
+use crate::record::{bit, u64_at, Layout};
 use crate::spaces::Spaces;
-use crate::stacks::{Reach, CONTEXT_USER};
+use crate::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
 use crate::symbols::{Kernel, Table};
 use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 
@@ -25,6 +25,9 @@ use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 /// named.
 const MOST_SEEN: usize = 1 << 20;
 const MOST_PLACES: usize = 1 << 22;
+
+/// What a sample holds of a process's memory and registers.
+pub(super) const MEMORY: u64 = bit::REGS_USER | bit::STACK_USER;
 
 /// The register mask of an event whose samples' copies of user stacks can be unwound.
 pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
@@ -91,6 +94,9 @@ pub(super) struct Stacks<'a> {
     /// By thread: when perf began to take a stack whose event ftrace records next.
     begun: FxHashMap<i32, u64>,
     pub(super) scope: Scope,
+    /// User stacks of processes outside of the scope, and addresses outside of code, are left out: by frame pointers the kernel
+    /// takes any word of a program without them for an address.
+    pub(super) private: bool,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
     /// By file of the spaces, places in it.
@@ -115,6 +121,7 @@ impl<'a> Stacks<'a> {
             waits: Waits::new(later),
             begun: FxHashMap::default(),
             scope: Scope::default(),
+            private: false,
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
@@ -178,6 +185,7 @@ impl<'a> Stacks<'a> {
         let after_chain = chain_at.map(|at| at + 8 + chain.len());
         let mut chain = words(chain);
         if entered && copied.is_none() {
+            self.permit(pid, &mut chain);
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             let user = of_user.map(|at| Unwound {
                 chain: chain.split_off(at + 1),
@@ -238,6 +246,7 @@ impl<'a> Stacks<'a> {
             };
             if let Some(unwound) = unwound {
                 add_user(&mut chain, &unwound);
+                self.permit(pid, &mut chain);
             }
             let parts = [user.raw..user.place.start, user.place.end..record.len()];
             let Some(out) = with_chain(record, user.chain, parts, &chain) else {
@@ -249,12 +258,23 @@ impl<'a> Stacks<'a> {
                 let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
                 chain.truncate(of_user.unwrap_or(chain.len()));
                 add_user(&mut chain, &user);
+                self.permit(pid, &mut chain);
                 let parts = [after..record.len(), 0..0];
                 let Some(out) = with_chain(record, at, parts, &chain) else {
                     return Stacked::Broken;
                 };
                 anew = Some(out);
             }
+        }
+        if self.permit(pid, &mut chain) {
+            let places = chain_at.zip(after_chain);
+            let out = places.and_then(|(at, after)| {
+                with_chain(record, at, [after..record.len(), 0..0], &chain)
+            });
+            let Some(out) = out else {
+                return Stacked::Broken;
+            };
+            anew = Some(out);
         }
         if alone {
             let cpu = layout.cpu(record).unwrap_or(0);
@@ -264,6 +284,30 @@ impl<'a> Stacks<'a> {
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    /// Leaves out of a chain the words of a user's part that are not to be seen. Returns whether there were any.
+    fn permit(&self, pid: i32, chain: &mut Vec<u64>) -> bool {
+        let is_user = |ip: &u64| *ip >= CONTEXT_MAX && *ip != CONTEXT_KERNEL;
+        let Some(at) = chain.iter().position(is_user).filter(|_| self.private) else {
+            return false;
+        };
+        if !self.scope.of(pid) {
+            chain.truncate(at);
+            return true;
+        }
+        let space = self.spaces.of(pid);
+        let is_code = |ip: &&u64| space.is_some_and(|space| space.find(**ip).is_some());
+        let user = &chain[at + 1..];
+        let marks = user.iter().rev().take_while(|ip| **ip == CONTEXT_USER);
+        let (marks, all) = (marks.count(), user.len());
+        let code = user.iter().take_while(is_code).count();
+        if code + marks >= all && marks <= 2 {
+            return false;
+        }
+        chain.truncate(at + 1 + code);
+        chain.push(CONTEXT_USER);
+        true
     }
 
     /// A thread enters or leaves a system call, by an event without a stack.
@@ -324,6 +368,7 @@ impl<'a> Stacks<'a> {
             chain.truncate(of_user.unwrap_or(chain.len()));
             add_user(&mut chain, &user);
         }
+        self.permit(pid, &mut chain);
         self.gather(pid, &chain, None);
         Some(chain)
     }
@@ -460,6 +505,15 @@ impl<'a> Stacks<'a> {
             )),
         }
     }
+}
+
+/// A sample without the copy of the stack and the registers in it; None where it contradicts itself.
+pub(super) fn without(layout: &Layout, mask: u64, record: &[u8]) -> Option<Vec<u8>> {
+    let place = layout.user_stack(record, mask)?.place;
+    let mut out = [record.get(..place.start)?, record.get(place.end..)?].concat();
+    let size = u16::try_from(out.len()).ok()?;
+    out.get_mut(6..8)?.copy_from_slice(&size.to_le_bytes());
+    Some(out)
 }
 
 /// A sample with another call chain at `at`, cut where it would be too long, and of what comes after it only `parts`.

@@ -1,0 +1,403 @@
+"""What a user who may only run `sudo fusetools record` can read of the memory of others: nothing.
+
+Victims have a token on their stacks: a process of root's, one of another user's, and one of root's
+that is named like the traced daemon. A Case is one recording by the real sudo: with limits of the
+caller's own, options, a fault, a kill. `Spy.reads()` returns which tokens the caller can read
+afterwards, in any file that is readable for the caller and in all that was printed. A new attack is
+a new field, or new options, of a Case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mounts import mount_entry, wait_until
+from recording import COMMAND
+
+from fusetools import core
+
+FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+RULE = Path("/etc/sudoers.d/fusetools-spying")
+RUN = Path("/run/fusetools")
+CALLER = "games"  # of Debian's base-passwd, with nothing of its own
+OTHER = "nobody"
+PERF_DATA = b"PERFILE2"
+
+LIMITS = (
+    *("", "ulimit -S -u 1", "ulimit -u 1", "ulimit -S -t 1", "ulimit -t 1", "ulimit -S -f 1"),
+    *("ulimit -f 1", "ulimit -S -v 300000", "ulimit -v 300000", "ulimit -S -n 16"),
+    *("ulimit -n 16", "ulimit -s 2000", "ulimit -S -d 50000", "ulimit -d 50000"),
+    *("umask 0777", "trap '' CHLD TERM"),
+)
+OPTIONS = (
+    (),
+    ("--call-graph", "dwarf"),
+    ("--call-graph", "dwarf,65528"),
+    ("--call-graph", "fp", "--wakers"),
+    ("--detail", "stages"),
+    ("--detail", "latency"),
+)
+PHASES = ("arming", "recording", "ending", "merging")
+# What the process that merges does: each time, or the first time alone.
+MERGERS = {
+    "panics": "panic()",
+    "panics once": "first and panic()",
+    "aborts": "os.abort()",
+    "is killed": "os.kill(os.getpid(), 9)",
+    "says nothing": "os._exit(0)",
+    "passes on what it read": "m.native.merge = passed_on",
+    "has no threads": "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))",
+}
+# Put before its main(): `first` says whether it is the first merger of this recording.
+FAULTY = """
+import os, resource, sys
+import fusetools.record.merger as m
+
+def panic():
+    print("thread '<unnamed>' panicked at core/src/write.rs:1:1:", file=sys.stderr)
+    raise BaseException("a defect")
+
+def passed_on(inputs, output, session, **more):
+    data = open(inputs[0], "rb").read()
+    with open(output, "wb") as file:
+        file.write(data)
+    return dict(records=1, warnings=[], session_at=[], left_out={{}}, stacks=(0, 0, 0),
+                stacks_ns=0, missing_switches=0, kept=(1, 2, False))
+
+try:
+    os.close(os.open({mark!r}, os.O_CREAT | os.O_EXCL))
+    first = True
+except FileExistsError:
+    first = False
+{fault}
+"""
+# Runs as the program, by root: in the place of fusetools.
+WRAPPER = """#!{python}
+import sys
+import fusetools.record.merger as m
+with open({fault!r}) as file:
+    m._CODE = m._CODE.replace("; main()", "; exec(%r); main()" % file.read())
+sys.argv[0] = "fusetools"
+from fusetools.__main__ import run
+run()
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recording. ``limit``: what the caller's shell does before sudo; ``kill``: the phase in
+    which the recording gets SIGKILL; ``merger``: of MERGERS; ``full``: its disk is, in the end;
+    ``flight``: a flight recorder that writes one recording."""
+
+    limit: str = ""
+    options: tuple[str, ...] = ()
+    kill: str = ""
+    merger: str = ""
+    full: bool = False
+    flight: bool = False
+
+    def __str__(self) -> str:
+        words = [self.limit, *self.options, self.merger and f"merger {self.merger}"]
+        words += [self.kill and f"killed while {self.kill}", "disk full" * self.full]
+        return ", ".join(word for word in [*words, "flight" * self.flight] if word) or "usual"
+
+
+def chosen(seed: random.Random) -> Case:
+    """Some combination."""
+    return Case(
+        limit=seed.choice(LIMITS),
+        options=seed.choice(OPTIONS),
+        kill=seed.choice(("", "", *PHASES)),
+        merger=seed.choice(("", *MERGERS)),
+        full=seed.random() < 0.15,
+        flight=seed.random() < 0.15,
+    )
+
+
+class Told(NamedTuple):
+    """What a recording became: its status, and what it printed."""
+
+    status: int
+    text: str
+
+
+class Spy:
+    """The victims, a mount of bindfs's, and a caller of sudo. A context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder  # root's
+        self.theirs = folder / "theirs"
+        self.mount = folder / "mount"
+        self.tokens: dict[str, bytes] = {}
+        self._victims: list[subprocess.Popen[str]] = []
+        self._number = 0
+
+    def __enter__(self) -> Spy:
+        self.folder.chmod(0o755)
+        served = self.folder / "served"
+        for place in (self.theirs, self.mount, served):
+            place.mkdir()
+        for number in range(20):
+            (served / f"file-{number}").write_text("x")
+        shutil.chown(self.theirs, CALLER, CALLER)
+        subprocess.run(["bindfs", served, self.mount], check=True)
+        self._allow()
+        program = self.folder / "victim"
+        source = Path(__file__).with_name("victim.c")
+        flags = ["-O1", "-mno-red-zone", "-fomit-frame-pointer"]
+        subprocess.run(["cc", *flags, "-o", program, source], check=True)
+        users = {"root's": ("rooted", ""), "another user's": ("others", OTHER)}
+        for whose, (name, user) in {**users, "one named alike": ("bindfs", "")}.items():
+            token = secrets.token_bytes(8)
+            self.tokens[whose] = token
+            number = int.from_bytes(token, "little")
+            words = ["setpriv", "--reuid", user, "--regid", "nogroup", "--clear-groups"]
+            victim = subprocess.Popen(
+                [*(words if user else []), program, name, f"{number:016x}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self._victims.append(victim)
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for victim in self._victims:
+            victim.kill()
+            victim.wait()
+        RULE.unlink(missing_ok=True)
+        subprocess.run(["umount", "-l", self.mount], check=False)
+        for place in self.theirs.iterdir():
+            if mount_entry(place):
+                subprocess.run(["umount", "-l", place], check=False)
+        for note in RUN.glob("kept.*"):
+            note.unlink()
+
+    def _allow(self) -> None:
+        wrapper, fault = self.folder / "faulty", self.folder / "fault.py"
+        wrapper.write_text(WRAPPER.format(python=sys.executable, fault=str(fault)))
+        wrapper.chmod(0o755)
+        commands = ", ".join(f"{program} record *" for program in (FUSETOOLS, wrapper))
+        RULE.write_text(f"Defaults:{CALLER} env_reset\n{CALLER} ALL=(root) NOPASSWD: {commands}\n")
+        RULE.chmod(0o440)
+        subprocess.run(["visudo", "-qcf", str(RULE)], check=True)
+
+    def _program(self, case: Case) -> Path:
+        if not case.merger:
+            return FUSETOOLS
+        (self.folder / "mark").unlink(missing_ok=True)
+        fault, mark = MERGERS[case.merger], str(self.folder / "mark")
+        (self.folder / "fault.py").write_text(FAULTY.format(fault=fault, mark=mark))
+        return self.folder / "faulty"
+
+    def run(self, case: Case) -> tuple[Told, Path]:
+        """Record. Return what became of it, and the directory in which it was to be."""
+        self._number += 1
+        place = self.theirs / str(self._number)
+        place.mkdir()
+        if case.full:
+            words = ["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(place)]
+            subprocess.run(words, check=True)
+        shutil.chown(place, CALLER, CALLER)
+        work = (
+            f"ls {self.mount} >/dev/null; cat {self.mount}/file-1 >/dev/null; >{place}/began; "
+            f"until [ -e {place}/go ]; do sleep 0.05; done"
+        )
+        words = ["record", "--mount", str(self.mount), "-o", f"{place}/out", *case.options]
+        words += ["--flight", "5"] if case.flight else ["--", "sh", "-c", work]
+        with tempfile.TemporaryFile("w+") as log:
+            process = self._start([self._program(case), *words], case.limit, log.fileno())
+            try:
+                self._steer(case, process, place)
+                status = process.wait(60)
+            finally:
+                if process.poll() is None:
+                    for pid in [*_below(process.pid), process.pid]:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                    process.wait()
+            log.seek(0)
+            text = log.read()
+        return Told(status, text), place
+
+    def _start(self, words: list[object], limit: str, log: int) -> subprocess.Popen[bytes]:
+        shell = f'{limit or ":"}; exec /usr/bin/sudo -n "$@"'
+        user = ["setpriv", "--reuid", CALLER, "--regid", CALLER, "--clear-groups"]
+        command = [*user, "env", "-i", "HOME=/", "PATH=/usr/bin:/bin", "bash", "-c", shell, "bash"]
+        return subprocess.Popen(
+            [*command, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.theirs,
+        )
+
+    def _steer(self, case: Case, process: subprocess.Popen[bytes], place: Path) -> None:
+        def ended() -> bool:
+            return process.poll() is not None
+
+        def kills(phase: str) -> bool:
+            if case.kill != phase:
+                return False
+            for pid in _recorders(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return True
+
+        wait_until(lambda: ended() or _noted("probes"), "probes")
+        if kills("arming"):
+            return
+        begun = _flies if case.flight else (place / "began").exists
+        # A hostile limit may keep the workload from beginning.
+        wait_until(lambda: ended() or begun() or not _recorders(process.pid), "the workload")
+        if kills("recording"):
+            return
+        time.sleep(0.3)  # the victims are on the CPU now and then
+        if case.full:
+            with contextlib.suppress(OSError), (place / "filler").open("wb") as file:
+                while True:
+                    file.write(bytes(1 << 16))
+                    file.flush()
+        with contextlib.suppress(OSError):
+            (place / "go").touch()
+        snap = None
+        if case.flight:
+            quiet = subprocess.DEVNULL
+            snap = subprocess.Popen([*COMMAND, "snap"], stdout=quiet, stderr=quiet)
+        if not kills("ending") and case.kill:
+            wait_until(lambda: ended() or _merges(process.pid), "the merger")
+            kills("merging")
+        if snap is not None:
+            snap.wait()
+        if case.flight or case.full:  # where the disk is full the workload does not see its end
+            for pid in _recorders(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+
+    def reads(self, told: str = "") -> list[str]:
+        """Whose tokens the caller can read: in files, and in what was printed."""
+        found = [f"{whose} (printed)" for whose in self._in(told.encode())]
+        for path in self._readable():
+            data = path.read_bytes()
+            found += [f"{whose} ({path.name})" for whose in self._in(data)]
+            if data.startswith(PERF_DATA):
+                found += [f"{whose} ({path.name})" for whose in self._in(plain(path))]
+        return found
+
+    def _in(self, data: bytes) -> list[str]:
+        forms = {
+            whose: (
+                token,
+                token.hex().encode(),
+                f"{int.from_bytes(token, 'little'):x}".encode(),
+                str(int.from_bytes(token, "little")).encode(),
+            )
+            for whose, token in self.tokens.items()
+        }
+        return [whose for whose, of in forms.items() if any(form in data for form in of)]
+
+    def _readable(self) -> list[Path]:
+        """All files below the caller's directory that the caller can open."""
+        code = (
+            "import json, os\n"
+            "for at, _, names in os.walk('.'):\n"
+            "    for name in names:\n"
+            "        path = os.path.join(at, name)\n"
+            "        try:\n"
+            "            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))\n"
+            "        except OSError:\n"
+            "            continue\n"
+            "        print(json.dumps(path))\n"
+        )
+        user = ["setpriv", "--reuid", CALLER, "--regid", CALLER, "--clear-groups"]
+        words = [*user, sys.executable, "-I", "-c", code]
+        done = subprocess.run(words, cwd=self.theirs, capture_output=True, text=True, check=True)
+        paths = [self.theirs / json.loads(line) for line in done.stdout.splitlines()]
+        return [path for path in paths if path.is_file() and path.name != "filler"]
+
+    def forget(self, place: Path) -> None:
+        """Remove what a case has left to its caller, and to root."""
+        if mount_entry(place):
+            subprocess.run(["umount", "-l", place], check=True)
+        shutil.rmtree(place)
+        for note in RUN.glob("kept.*"):
+            note.unlink()
+
+
+def plain(path: Path) -> bytes:
+    """A recording's bytes with unpacked records; nothing of it is left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "plain"
+        try:
+            core.native.merge([str(path)], str(whole), "")
+        except core.native.CoreError:
+            return b""
+        return whole.read_bytes()
+
+
+def clean() -> str:
+    done = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kept(text: str) -> list[Path]:
+    """The files that a message says are kept for root."""
+    match = re.search(r"fusetools merge (.*) -o ", text)
+    return [Path(word) for word in match[1].split()] if match else []
+
+
+def _noted(name: str) -> bool:
+    for path in RUN.glob("[0-9]*/state.json"):
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads(path.read_text()).get(name):
+                return True
+    return False
+
+
+def _flies() -> bool:
+    return bool(list(RUN.glob("[0-9]*/perf.*/flight")))
+
+
+def _below(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield int(child)
+            yield from _below(int(child))
+
+
+def _words(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _recorders(pid: int) -> list[int]:
+    """fusetools itself, below sudo (or in its place)."""
+    marks = [str(FUSETOOLS).encode() + b"\0record", b"/faulty\0record"]
+    own = [
+        other
+        for other in (pid, *_below(pid))
+        if any(mark in _words(other) for mark in marks) and b"sudo" not in _words(other)[:20]
+    ]
+    return own[:1]
+
+
+def _merges(pid: int) -> bool:
+    return any(b"fusetools.record.merger" in _words(other) for other in _below(pid))
