@@ -58,12 +58,12 @@ def check_probe_set(user: str, targets: Sequence[Target], readable: Collection[i
     ``user``: the name of sudo's caller; ``readable``: the daemons that this user may read. Error:
     another daemon would be probed.
     """
-    probed = [target.mount for target in targets if target.groups]
-    own = [mount.path for mount in probed if mount.daemon_pid in readable]
-    for mount in probed:
+    probed = [(target.mount, target.probe_set) for target in targets if target.groups]
+    own = [mount.path for mount, _ in probed if mount.daemon_pid in readable]
+    for mount, probe_set in probed:
         if mount.daemon_pid in readable:
             continue
-        name = next(target.probe_set.name for target in targets if target.probe_set)
+        name = probe_set.name if probe_set else ""
         fix = "--fs NAME   (a probe set of fusetools)"
         if own:
             fix = f"--mount {own[0]}   (a daemon of {user}), or: {fix}"

@@ -57,10 +57,7 @@ def prepare(
     if request.pid is not None:
         facts = _with_pid(facts, request, request.pid)
     targets = planner.targets(facts, request, probeset.builtin(), chosen)
-    if chosen and chosen.own and (user := _caller(request)):
-        pids = {target.mount.daemon_pid for target in targets} - {None}
-        readable = {pid for pid in pids if pid and may_read_memory(pid, user)}
-        permissions.check_probe_set(user.name, targets, readable)
+    check_probe_set(targets, _caller(request))
     libraries: list[tuple[Library, int | None]] = [
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
@@ -78,6 +75,34 @@ def prepare(
     )
     dear = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
     return facts, replace(plan, dear=dear)
+
+
+def check_probe_set(targets: Sequence[planner.Target], user: User | None) -> None:
+    """Error: a probe set of the user's own would probe a daemon that the user may not read."""
+    probed = [t for t in targets if t.groups and t.probe_set and t.probe_set.own]
+    if user is None or not probed:
+        return
+    pids = {target.mount.daemon_pid for target in probed} - {None}
+    readable = {pid for pid in pids if pid and may_read_memory(pid, user)}
+    permissions.check_probe_set(user.name, probed, readable)
+
+
+def check_daemons(plan: ProbePlan, user: User | None) -> None:
+    """Error: the daemon of a mount has ended since it was found; for sudo's caller, when all is
+    armed. Its number may be another process's by now."""
+    if user is None:
+        return
+    files = Files(Path("/"))
+    for mount in (target.mount for target in plan.targets):
+        pid = mount.daemon_pid
+        if pid is None:
+            continue
+        connections = fuse_connections(files, pid, fuse_descriptors(files, pid))
+        hidden = None in connections and not shows_connections(files)
+        if mount.connection not in connections and not hidden:
+            what = f"the daemon of {mount.path}, process {pid}, has ended"
+            raise Error(what, "the recording was being prepared", "fusetools record -- …")
+    check_probe_set(plan.targets, user)
 
 
 def check_obstacles(facts: HostFacts) -> None:

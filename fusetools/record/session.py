@@ -48,7 +48,7 @@ from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
 from fusetools.record.merger import Merger
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, per_task_line, sizes
-from fusetools.record.preflight import check_feedback, output_of, prepared
+from fusetools.record.preflight import check_daemons, check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
 from fusetools.record.scratch import DATA, RING, TASKS, Scratch
@@ -237,6 +237,7 @@ class Recording(Probing, Finishing):
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
+        check_daemons(self.plan, self.user)
         self._check_signals()
 
     def _records_round_trips(self) -> bool:

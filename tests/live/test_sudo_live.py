@@ -195,7 +195,9 @@ def test_pid_is_a_process_that_serves_the_mount(plan: Plan, sample_mount: Mounte
         assert f"why: it serves {theirs}\n" in done.stderr
 
 
-def test_own_probe_sets_are_for_own_daemons(plan: Plan, sample_mount: Mounter) -> None:
+def test_own_probe_sets_are_for_own_daemons(
+    plan: Plan, theirs: Path, sample_mount: Mounter, leaves_nothing: None
+) -> None:
     """It could read the memory of another user's."""
 
     def refused(path: Path) -> None:
@@ -208,12 +210,15 @@ def test_own_probe_sets_are_for_own_daemons(plan: Plan, sample_mount: Mounter) -
     root = sample_mount()
     refused(root.path)
     assert plan("--mount", root.path, "--fs", "cvmfs").returncode == 0
-    with served_by(DAEMON) as (theirs, _), served_by(NOBODY) as (mine, own):
-        refused(theirs)
+    with served_by(DAEMON) as (other, _), served_by(NOBODY) as (mine, own):
+        refused(other)
         for options in (("--mount", mine), ("--mount", mine, "--pid", own)):
             done = plan(*options, "--fs", "mine.toml")
             assert done.returncode == 0 and "name=+0(%dx):string" in done.stdout, done.stderr
-        done = plan("--mount", mine, "--mount", theirs, "--fs", "mine.toml")
+        words = (FUSETOOLS, "record", "--mount", mine, "--fs", "mine.toml", "--", "true")
+        done = as_nobody(theirs, *words)
+        assert done.returncode == 0 and (theirs / "perf.data").stat().st_uid == NOBODY, done.stderr
+        done = plan("--mount", mine, "--mount", other, "--fs", "mine.toml")
         assert done.returncode == 1 and f"--mount {mine}   (a daemon of nobody)" in done.stderr
 
 

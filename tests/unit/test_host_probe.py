@@ -291,6 +291,27 @@ def test_processes_that_vanish(tree: Tree) -> None:
     assert tree.read().mounts[0].daemon_pid is None
 
 
+def test_only_the_device_of_the_mounts_user_makes_a_daemon(tree: Tree) -> None:
+    """The mount's user is 7; an older kernel does not show which connection a descriptor has."""
+    tree.mounts(line("/a", "0:45"))
+    tree.process(11, "x", "x:", "/a")
+    status = "Name:\tx\nThreads:\t1\nUid:\t{0}\t{0}\t{0}\t{0}\n"
+    for uid, daemon in ((8, None), (7, 11), (0, 11)):
+        tree.put("/proc/11/status", status.format(uid))
+        assert tree.read().mounts[0].daemon_pid == daemon
+    # This one does: such a descriptor has no mount.
+    tree.put("/proc/kallsyms", "0000000000000000 t fuse_dev_show_fdinfo\n")
+    (mount,) = tree.read().mounts
+    assert mount.daemon_pid is None and "does not show" not in mount.why
+
+
+def test_another_daemons_connection_shows_that_this_kernel_shows_them(tree: Tree) -> None:
+    tree.mounts(line("/a", "0:45"), line("/b", "0:46"))
+    tree.process(11, "x", "x:", "/a")
+    tree.process(12, "y", "y:", "/b", connection=46)
+    assert [mount.daemon_pid for mount in tree.read().mounts] == [None, 12]
+
+
 def test_users_of_ftrace_are_named(tree: Tree) -> None:
     tree.tracefs(
         current_tracer="function_graph\n",

@@ -15,7 +15,9 @@ from fusetools.host.asuser import as_user, exists, may_read_memory, read_input
 from fusetools.host.facts import Library, Mount
 from fusetools.output import Owner
 from fusetools.plan import permissions, probeset
-from fusetools.plan.planner import Target
+from fusetools.plan.planner import ProbePlan, Target
+from fusetools.record.preflight import check_daemons
+from fusetools.record.workload import User
 
 A = Mount("/a", "fuse.a", "a", 45, daemon_pid=100, comm="a")
 B = Mount("/b", "fuse.b", "b", 46, daemon_pid=200, comm="b")
@@ -209,3 +211,12 @@ def test_whose_memory_a_user_may_read(code: str, readable: bool) -> None:
         finally:
             process.kill()
     assert not may_read_memory(process.pid, NOBODY)
+
+
+def test_a_daemon_that_ended_while_all_was_armed() -> None:
+    """Its number is another process's by now, for which nobody has checked anything."""
+    mine = Mount("/a", "fuse.a", "a", 45, daemon_pid=os.getpid(), comm="a")
+    plan = ProbePlan((Target(mine), Target(replace(mine, daemon_pid=None))), (), ())
+    check_daemons(plan, None)
+    with pytest.raises(Error, match=f"the daemon of /a, process {os.getpid()}, has ended"):
+        check_daemons(plan, User(65534, 65534, "nobody", "/", "/bin/sh", (65534,)))
