@@ -4,11 +4,15 @@ perf overwrites its buffers (--overwrite) and writes nothing, until a condition 
 signal comes, or `fusetools snap` asks. Then what they hold becomes a recording like any other, by
 the same finishing, and perf goes on. A second perf watches conditions on requests: it streams only
 their begins and ends, as `fusetools top` does.
+
+A child process puts each recording together and reads what is stuck. So the recorder needs no more
+memory after weeks than after its first recording.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -22,8 +26,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fusetools import session
 from fusetools.core import native
@@ -34,6 +39,7 @@ from fusetools.host.files import Files, by_descriptor
 from fusetools.missing import Missing
 from fusetools.now import machine
 from fusetools.now.conditions import Cause, Conditions, Requests
+from fusetools.now.forked import Forked
 from fusetools.now.mounts import NewMounts
 from fusetools.now.stuck import stuck
 from fusetools.output import Output
@@ -70,6 +76,7 @@ PATIENCE = 1.0  # seconds that a client has to take its answer
 LONG = 10.0  # seconds after which a client says that it waits
 _STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
 _NO_RECORDER = "fusetools record --flight 30"
+T = TypeVar("T")
 
 
 def buffer_of(request: Flight, cpus: int) -> int:
@@ -159,6 +166,7 @@ class FlightRecorder(Recording):
     begun = whole_since = 0
     listener: socket.socket | None = None
     moment = ""  # what was stuck when a condition became true that has no recording yet
+    ending = False  # a signal to end came while a child worked
 
     def arm(self) -> None:
         assert self.output is not None
@@ -214,7 +222,8 @@ class FlightRecorder(Recording):
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
                 if conditions.due and not self.moment:
-                    self.moment = self._stuck()  # it may be over when it is written
+                    with contextlib.suppress(Error):  # the recording's own child tries again
+                        self.moment = self._forked(self._stuck)  # it may be over by then
                 clients = self._clients()
                 if clients:
                     cause = Cause("fusetools snap", None)
@@ -249,6 +258,8 @@ class FlightRecorder(Recording):
     def _wait_for(self, seconds: float) -> bool:
         """Wait; whether a signal ends the recorder."""
         assert self.listener is not None
+        if self.ending:
+            return True
         if self.requests is not None:
             return self.requests.wait(seconds, self.listener.fileno())
         select.select([self.listener], [], [], seconds)
@@ -308,6 +319,21 @@ class FlightRecorder(Recording):
             ended.set()
             thread.join()
 
+    def _forked(self, function: Callable[[], T]) -> T:
+        """Return what a function returns in a child, and keep none of the memory that it takes.
+
+        Error: the function's, or the child was killed.
+        """
+        assert self.made is not None and self.output is not None
+        child = Forked(function, (self.made.descriptor, self.output.directory))
+        with self._fed():
+            while not child.ready(STEP):
+                came = signal.sigtimedwait(ENDING, 0)
+                if came is not None:
+                    self.ending = True
+                    child.pass_on(came)  # asked twice, it gives up names
+            return child.result()
+
     def _recording(self, cause: Cause) -> Written:
         assert isinstance(self.perf, Overwriting) and self.output is not None
         if lack := self._lack():
@@ -321,27 +347,38 @@ class FlightRecorder(Recording):
             if isinstance(self.task_perf, Overwriting):
                 raw_tasks = self.task_perf.dump(self.scratch, TASKS)
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
-        account = self._stuck() if cause.began is None else self.moment or self._stuck()
-        name = self.shelf.free_name()
+        # The recording includes its cause, however long ago that began.
+        length = round(self.request.seconds * 1e9)
+        if cause.began is not None:
+            length = max(length, upto - cause.began + MARGIN)
+        window = (length, upto, whole_since, self.room.buffer)
         try:
-            with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
-                finishing = _Recorded(self, place, raw, cause.why)
-                finishing.raw_tasks = raw_tasks
-                # The recording includes its cause, however long ago that began.
-                length = round(self.request.seconds * 1e9)
-                if cause.began is not None:
-                    length = max(length, upto - cause.began + MARGIN)
-                finishing.window = (length, upto, whole_since, self.room.buffer)
-                with self._fed():
-                    taken = finishing.finish()
-                self._write_account(beside, account)
-                taken.account = Path(taken.output.parent, beside.name) if taken.output else None
+            work = partial(self._put_together, cause, raw, raw_tasks, window)
+            taken, file = self._forked(work)
         finally:
             for path in self.scratch.glob("*.[0-9]*"):
                 path.unlink(missing_ok=True)
             (self.scratch / "merged").unlink(missing_ok=True)
-        self.shelf.add(name)
+        self.shelf.add(file)
+        _trim()
         return taken
+
+    def _put_together(
+        self, cause: Cause, raw: Path, raw_tasks: Path | None, window: tuple[int, int, int, int]
+    ) -> tuple[Written, _File | None]:
+        """Write the recording and its account, in a child."""
+        assert self.output is not None
+        account = self.moment if cause.began is not None else ""
+        account = account or self._stuck()
+        name = self.shelf.free_name()
+        with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
+            finishing = _Recorded(self, place, raw, cause.why)
+            finishing.raw_tasks = raw_tasks
+            finishing.window = window
+            taken = finishing.finish()
+            self._write_account(beside, account)
+            taken.account = Path(taken.output.parent, beside.name) if taken.output else None
+        return taken, self.shelf.recorded(name)
 
     def _lack(self) -> str:
         """Why a recording has no room now; "" if it has room."""
@@ -363,6 +400,12 @@ class FlightRecorder(Recording):
                 to.write(text)
 
 
+def _trim() -> None:
+    """Give the kernel what the second perf's events took meanwhile: glibc keeps freed memory."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 class _Recorded(Finishing):
     """A recording of what the buffers held."""
 
@@ -371,6 +414,7 @@ class _Recorded(Finishing):
     def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
         of = flight
         super().__init__(of.lock, of.request, of.arguments, of.user, of.facts, of.plan, place)
+        self.pid = of.pid
         self.outcome = Written(why=why, wanted_seconds=of.request.seconds)
         self.flight = flight
         self.started = datetime.now(timezone.utc)
@@ -379,7 +423,6 @@ class _Recorded(Finishing):
         self.daemons, self.stopped_daemons = of.daemons, of.stopped_daemons
         self.sockets = of.sockets
         self.pair_cost, self.event_cost = of.pair_cost, of.event_cost
-        self.warn = of.warn
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.maps += mapped(target.mount)
@@ -443,9 +486,10 @@ class Shelf:
         names = sorted(
             name for name in os.listdir(self._output.directory) if stamped.fullmatch(name)
         )
-        return [file for name in names if (file := self._recorded(name))]
+        return [file for name in names if (file := self.recorded(name))]
 
-    def _recorded(self, name: str) -> _File | None:
+    def recorded(self, name: str) -> _File | None:
+        """Return a flight recorder's recording; None if the file is none."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(name, flags, dir_fd=self._output.directory)
@@ -474,9 +518,9 @@ class Shelf:
         tries = (f"{name}-{number}" if number else name for number in range(10_000))
         return next(n for n in tries if not {n, n + ACCOUNT} & names)
 
-    def add(self, name: str) -> None:
-        """Adds a recording, and removes the oldest."""
-        if file := self._recorded(name):
+    def add(self, file: _File | None) -> None:
+        """Add a recording, and remove the oldest."""
+        if file is not None:
             self._files.append(file)
         while len(self._files) > self._keep:
             self._remove(self._files.pop(0))

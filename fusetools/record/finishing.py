@@ -56,7 +56,7 @@ class Finishing(Things):
         """The traced daemons, and who measures the probes' cost: where others run the same
         library, its probes fire there too."""
         mounts = [target.mount for target in self.plan.targets]
-        pids = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
+        pids = {self.pid, *(pid for mount in mounts for pid in mount.servers)}
         return sorted(pids | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
 
     def _threads(self) -> dict[int, int]:
@@ -78,7 +78,7 @@ class Finishing(Things):
         """
         if self._callers and not self.plan.by_pid and not self.user:
             return None
-        servers = [pid for pid in self._servers() if pid != os.getpid()]
+        servers = [pid for pid in self._servers() if pid != self.pid]
         return [*servers, *self._callers]
 
     def _unmake(self) -> None:

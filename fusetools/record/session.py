@@ -292,7 +292,7 @@ class Recording(Probing, Finishing):
     def _memory_of(self) -> list[int]:
         """Return the processes whose memory samples may hold: the daemons, and the workload if its
         stacks are to be copied."""
-        daemons = [pid for pid in self._servers() if pid != os.getpid() and started(pid)]
+        daemons = [pid for pid in self._servers() if pid != self.pid and started(pid)]
         return [*daemons, *self._callers] if self.request.call_graph == "dwarf" else daemons
 
     def _start_perf(

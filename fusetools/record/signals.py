@@ -57,11 +57,16 @@ def held_signals(outcome: Outcome) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """In a child, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
+def end_with(parent: int, number: int) -> None:
+    """Let a signal end this child when its parent ends, even by SIGKILL."""
     ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(1)  # killed before that
+
+
+def with_parent(parent: int, number: int = signal.SIGTERM) -> None:
+    """In a child, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
+    end_with(parent, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
         os.nice(-20)  # as somebody waits for it

@@ -220,10 +220,11 @@ class Streaming(Recording):
                 raise Error(*error.args) from error
 
     def feed_until(self, ended: threading.Event) -> None:
-        """In a thread, while nobody looks."""
+        """Take up requests in a thread, while nobody else does: what is not completed would pile up
+        in memory."""
         with contextlib.suppress(Error):  # the next look has it, too
             while not ended.wait(STEP):
-                self._feed()
+                self.advance()
 
     def cpu_seconds(self) -> tuple[float, float]:
         """What perf, and this process, have used."""

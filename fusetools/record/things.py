@@ -52,6 +52,7 @@ class Things:
         output: Output | None = None,
     ) -> None:
         self.output = output
+        self.pid = os.getpid()  # the process that measures the probes' cost
         self.warn: Callable[[str], None] = lambda _: None
         self.made: Scratch | None = None
         self.facts = facts

@@ -31,9 +31,8 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leave
 
 # More of each, for those who have the time (docs/design/flight-recorder.md).
 TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
-MINUTES = float(os.environ.get("FUSETOOLS_FLIGHT_MINUTES", "0"))
-# Of a process that has written recordings before: what its allocator may add.
-GROWTH, FLAT = 16 << 20, 2 << 20  # bytes
+SNAPS = int(os.environ.get("FUSETOOLS_FLIGHT_SNAPS", "10"))
+FLAT = 3 << 20  # bytes between the smallest and the largest, once a fifth is written
 FULL = 3000  # calls of 0.5 ms, whose events fill buffers of 4 MiB on two CPUs several times
 F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
 
@@ -413,39 +412,107 @@ def test_all_commands_read_it(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def memory(pid: int) -> int:
     """Bytes that are resident."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return number(pid, "VmRSS") << 10
+
+
+def number(pid: int, name: str) -> int:
+    """A number of /proc/PID/status."""
+    match = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert match
-    return int(match[1]) << 10
+    return int(match[1])
 
 
 def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Its memory is the same after six recordings in a row, sooner or later: finishing loads what
-    it needs, and what comes while it has no CPU waits in memory."""
+    """The recorder itself merges and reads nothing: it has one thread, and keeps its size."""
     mount = sample_mount()
     when = ("--when", "* > 60s", "--when", "errors(EIO)")
     arguments = ("--mount", mount.path, "--flight", 5, "--buffer", "4M", "--keep", 2, *when)
     sizes: list[list[int]] = []
-
-    def flat() -> bool:
-        last = sizes[-6:]
-        return len(last) == 6 and all(max(of) - min(of) < FLAT for of in zip(*last))
-
     with flight(tmp_path, *arguments) as process, load(mount):
         # What it says is read at the end, and would not fit into 64 KiB.
         assert process.stderr is not None
         fcntl.fcntl(process.stderr, F_SETPIPE_SZ, 1 << 20)
         pids = [process.pid, *children(process.pid, "perf")]
-        end = time.monotonic() + 60 * MINUTES
-        while not flat() or time.monotonic() < end:
-            assert MINUTES or len(sizes) < 60, sizes
+        for _ in range(SNAPS):
             assert snap() == Path(written(process)["output"])
             sizes.append([memory(pid) for pid in pids])
-            pass_by(1)  # more load
+            assert number(process.pid, "Threads") == 1
             disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
             assert disk < 2 * 2 * (os.cpu_count() or 1) * (4 << 20) + (4 << 20)
         ended(process)
-    half = sizes[len(sizes) // 2]
-    grown = [last - first for first, last in zip(half, sizes[-1])]
-    assert not MINUTES or max(grown) < GROWTH, sizes
     print(json.dumps(sizes))
+    for of in zip(*sizes[SNAPS // 5 :]):
+        assert max(of) - min(of) < FLAT, sizes
+
+
+@contextlib.contextmanager
+def child_stopped(process: subprocess.Popen[str]) -> Iterator[int]:
+    """The recorder's child that puts a recording together, stopped meanwhile."""
+    (own,) = Path(f"/proc/{process.pid}/comm").read_text().splitlines()
+    found: list[int] = []
+
+    def there() -> bool:
+        found[:] = children(process.pid, own)
+        return bool(found)
+
+    wait_until(there, "the recorder's child")
+    os.kill(found[0], signal.SIGSTOP)
+    try:
+        yield found[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found[0], signal.SIGCONT)
+
+
+def asked() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, "snap"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_child_that_is_killed_costs_one_recording(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
+        client = asked()
+        with child_stopped(process) as child:
+            os.kill(child, signal.SIGKILL)
+        _, said = client.communicate(timeout=HANGS)
+        assert client.returncode == 1
+        assert "the recording was not written\n  why: its process was ended by signal 9" in said
+        assert snap().exists()
+        assert "no recording was written (fusetools snap): " in ended(process)
+
+
+def test_a_signal_to_end_waits_for_the_recording(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
+        client = asked()
+        with child_stopped(process) as child:
+            process.send_signal(signal.SIGTERM)
+            # Passed on: the recorder has taken it.
+            wait_until(lambda: pending(child, signal.SIGTERM), "SIGTERM for the child")
+        said, _ = client.communicate(timeout=HANGS)
+        assert Path(said.strip()).exists()
+        process.communicate(timeout=HANGS)
+        assert process.returncode == 0
+
+
+def pending(pid: int, signal_: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = re.findall(r"^S[hi][dg]Pnd:\s+(\w+)", status, re.MULTILINE)
+    return any(int(mask, 16) >> (signal_ - 1) & 1 for mask in masks)
+
+
+def test_killed_while_it_writes_it_leaves_what_clean_removes(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    mount = sample_mount()
+    with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
+        client = asked()
+        with child_stopped(process) as child:
+            process.kill()
+            process.wait(HANGS)
+            wait_until(lambda: not Path(f"/proc/{child}/fd/0").exists(), "the end of the child")
+        assert client.wait(HANGS) == 1
+    assert run("clean").returncode == 0
+    assert list(tmp_path.iterdir()) == []

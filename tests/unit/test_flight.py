@@ -381,7 +381,7 @@ def test_the_oldest_goes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.Mo
     name = kept.free_name()
     assert re.fullmatch(r"perf\.data\.\d{8}T\d{6}Z", name)
     (tmp_path / name).write_text("flight")
-    kept.add(name)
+    kept.add(kept.recorded(name))
     left = {path.name for path in tmp_path.iterdir()} - set(others)
     assert left == {
         "perf.data.20260203T000000Z", "perf.data.20260203T000000Z.stuck.json", name
@@ -395,12 +395,12 @@ def test_what_somebody_put_in_its_place_stays(
     kept = shelf(tmp_path, monkeypatch, keep=1)
     first = tmp_path / "perf.data.20260201T000000Z"
     first.write_text("flight")
-    kept.add(first.name)
+    kept.add(kept.recorded(first.name))
     (tmp_path / "new").write_text("theirs")
     os.replace(tmp_path / "new", first)
     second = tmp_path / "perf.data.20260202T000000Z"
     second.write_text("flight")
-    kept.add(second.name)
+    kept.add(kept.recorded(second.name))
     assert first.read_text() == "theirs" and second.exists()
 
 
