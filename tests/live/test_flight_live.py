@@ -451,11 +451,14 @@ def child_stopped(process: subprocess.Popen[str]) -> Iterator[int]:
     (own,) = Path(f"/proc/{process.pid}/comm").read_text().splitlines()
     found: list[int] = []
 
-    def there() -> bool:
+    def works() -> bool:
+        """Whether it has closed the recorder's standard output: then it dies with the recorder."""
         found[:] = children(process.pid, own)
-        return bool(found)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return bool(found) and os.readlink(f"/proc/{found[0]}/fd/1") == "/dev/null"
+        return False
 
-    wait_until(there, "the recorder's child")
+    wait_until(works, "the recorder's child")
     os.kill(found[0], signal.SIGSTOP)
     try:
         yield found[0]
