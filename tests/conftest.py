@@ -15,6 +15,9 @@ from fixtures import Core, Driver, Fake, Invoke
 from fusetools import cli
 from fusetools import core as binding
 
+# The suite's rule, and what tests it.
+pytest_plugins = ["second_runs", "pytester"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--passed", metavar="FILE", help="write to it which tests passed")
