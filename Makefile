@@ -8,18 +8,19 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks fuzz lint bench clean install install-tests \
-  build samples
+.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-snaps fuzz lint bench \
+  clean install install-tests build samples
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
-	@echo 'make test           install what is needed, run all tests'
+	@echo 'make test           install what is needed, run all tests (STRICT=1: a live test fails without a second run)'
 	@echo 'make test-quick     what runs in two minutes: linters, tests that record nothing and need no browser'
 	@echo 'make test-busy      all tests twice, in a random order, on a machine kept busy'
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make test-leaks     what a user of sudo can read of others, in N=1000 combinations of limits, faults and kills'
+	@echo 'make test-snaps     the memory of a flight recorder that writes N=500 recordings'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
@@ -61,15 +62,19 @@ lint: $(VENV)/.tested
 	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz
 
 # What records and the virtual machines run side by side, each beside tests that do neither.
-PYTEST := $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15
+# Each test has a limit (setup.cfg); this is the limit of all. A live test that fails is run again,
+# alone (CONTRIBUTING.md), but not with STRICT=1.
+LIMIT := 60m
+WITHIN = timeout --foreground --signal INT --kill-after 2m $(LIMIT)
+PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(if $(STRICT),,--second-runs)
 
 # What needs nothing of the host has one CPU; the linters and Rust's tests take the others meanwhile.
 # What passed so is not run again.
 test: install-tests samples $(VENV)/.tested
 	@mkdir -p target
-	@rm -f target/passed.json
+	@rm -f target/passed.json target/flaky.json
 	@echo 'the unit tests, where nothing of this host can be seen (target/bare.log), beside the linters'
-	setsid tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json tests/unit tests/flamegraphs \
+	setsid timeout --kill-after 2m $(LIMIT) tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & bare=$$!; \
 	  trap 'kill -- -$$bare 2>/dev/null || true' EXIT; \
 	  $(MAKE) --no-print-directory lint; cargo test --quiet; \
@@ -79,6 +84,8 @@ test: install-tests samples $(VENV)/.tested
 test-quick: install-tests lint
 	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'
 
+test-busy: STRICT := 1
+test-busy: LIMIT := 120m
 test-busy: install-tests samples $(VENV)/.tested
 	tests/busy.sh $(PYTEST) --random-order
 	tests/busy.sh $(PYTEST) --random-order
@@ -95,6 +102,10 @@ test-leaks: install-tests samples $(VENV)/.tested
 
 test-kills: install-tests samples $(VENV)/.tested
 	$(PY) tests/faults/kills.py $(N)
+
+test-snaps: N := 500
+test-snaps: install-tests samples $(VENV)/.tested
+	FUSETOOLS_FLIGHT_SNAPS=$(N) $(PY) -m pytest --timeout 0 tests/live/test_flight_live.py -k test_memory -s
 
 MINUTES := 10
 fuzz: install-tests $(VENV)/.tested

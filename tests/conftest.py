@@ -15,8 +15,12 @@ from fixtures import Core, Driver, Fake, Invoke
 from fusetools import cli
 from fusetools import core as binding
 
-# The suite's rule, and what tests it.
-pytest_plugins = ["second_runs", "pytester"]
+# The suite's rules, and what tests them.
+pytest_plugins = ["second_runs", "limits", "pytester"]
+
+FILESYSTEMS = Path(__file__).parent / "filesystems"
+# Seconds of a test in a guest: two tries of tests/vm/vm.py, whose limit is PATIENCE.
+GUEST = 900.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+        if FILESYSTEMS in item.path.parents:
+            item.add_marker("filesystems")
+        if item.get_closest_marker("vm") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(GUEST))
         # pytest --dist loadgroup: there is one recording at a time on this host; a file's tests in
         # a virtual machine share what one of them recorded.
         if item.get_closest_marker("live"):

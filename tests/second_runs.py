@@ -40,11 +40,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note by which name a test is run alone, "" if it gets no second run."""
     report = yield
-    report.second_run = ""
-    if any(item.get_closest_marker(name) for name in MARKERS):
-        report.second_run = item.nodeid
+    name = ""
+    if any(item.get_closest_marker(marker) for marker in MARKERS):
+        name = item.nodeid
         if group := item.get_closest_marker("xdist_group"):  # xdist appends it to the name
-            report.second_run = item.nodeid.removesuffix(f"@{group.args[0]}")
+            name = name.removesuffix(f"@{group.args[0]}")
+    report.__dict__["second_run"] = name
     return report
 
 
