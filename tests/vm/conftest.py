@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import debs
@@ -30,6 +31,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("kernel", suites, indirect=True, scope="session")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def guests() -> Iterator[None]:
+    """Those that wait for a command are ended with the tests."""
+    yield
+    vm.close()
+
+
+@pytest.fixture(scope="session")
+def all_kernels(request: pytest.FixtureRequest) -> bool:
+    """Whether the tests run on all kernels, where they may take their time."""
+    return bool(request.config.getoption("--kernels", default="") == "all")
+
+
+@pytest.fixture
+def campaign(all_kernels: bool) -> None:
+    """Only on all kernels: on one kernel other tests prove the same."""
+    if not all_kernels:
+        pytest.skip("make test-kernels runs it")
+
+
 @pytest.fixture(scope="session")
 def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
     if platform.machine() != "x86_64":
@@ -44,7 +65,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
 
 @pytest.fixture
 def guest(kernel: vm.Kernel, tmp_path: Path) -> vm.Guest:
-    """Runs a command in a fresh guest with tmp_path shared; its exit status must be 0."""
+    """Runs a command in a guest with tmp_path shared; its exit status must be 0."""
     return vm.guest(kernel, tmp_path)
 
 

@@ -75,6 +75,8 @@ def graph_calls(recording: Path, function: str) -> dict[int, list[tuple[int, int
     return calls
 
 
+# Recordings rest on it: on one kernel test_kernel_in_guest.py proves as much.
+@pytest.mark.usefixtures("campaign")
 def test_graph_kprobes_and_uprobes_agree(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     offsets = callbacks(LIBRARY)
     probes = [

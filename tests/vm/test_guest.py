@@ -53,21 +53,22 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str) -> 
     """A kernel for `vm.run` whose machines are shell scripts, one after the other."""
     (tmp_path / "initramfs").touch()
     left = list(scripts)
-    monkeypatch.setattr(vm, "_qemu", lambda *_: ["sh", "-c", left.pop(0)])
+    monkeypatch.setattr(vm, "_qemu", lambda *_: ["sh", "-c", f"echo vm-init: ready; {left.pop(0)}"])
     return vm.Kernel("none", "0", tmp_path)
 
 
 def test_a_lockup_gets_one_fresh_try_and_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "folder"
     lockup = "echo 'watchdog: BUG: soft lockup - CPU#1 stuck for 22s!'; exec sleep 60"
-    good = f"cd {tmp_path}/.vm; echo out > stdout; touch stderr; echo 3 > rc"
+    good = f"cd {folder}/.vm; echo out > stdout; touch stderr; echo 3 clean > rc"
     kernel = stand_in(monkeypatch, tmp_path, lockup, good, lockup, lockup)
     with pytest.warns(vm.VMRetry, match="soft lockup"):
-        result = vm.run(kernel, "true", tmp_path)
+        result = vm.run(kernel, "true", folder)
     assert (result.rc, result.stdout, result.tries) == (3, "out\n", 2)
     with pytest.warns(vm.VMRetry), pytest.raises(vm.Lockup, match="soft lockup"):
-        vm.run(kernel, "true", tmp_path)
+        vm.run(kernel, "true", folder)
 
 
 def test_no_end_within_the_time_is_a_lockup(
@@ -75,7 +76,7 @@ def test_no_end_within_the_time_is_a_lockup(
 ) -> None:
     kernel = stand_in(monkeypatch, tmp_path, "exec sleep 60", "exec sleep 60")
     with pytest.warns(vm.VMRetry), pytest.raises(vm.Lockup, match="no end within the time"):
-        vm.run(kernel, "true", tmp_path, timeout=0.1)
+        vm.run(kernel, "true", tmp_path / "folder", timeout=0.1)
 
 
 def test_a_guest_that_ends_early_is_an_error_with_its_last_words(
@@ -83,4 +84,39 @@ def test_a_guest_that_ends_early_is_an_error_with_its_last_words(
 ) -> None:
     kernel = stand_in(monkeypatch, tmp_path, "echo 'Kernel panic - not syncing'")
     with pytest.raises(vm.VMError, match="Kernel panic - not syncing"):
-        vm.run(kernel, "true", tmp_path)
+        vm.run(kernel, "true", tmp_path / "folder")
+
+
+def test_a_guest_runs_commands_as_long_as_it_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def answering(name: str, state: str) -> str:
+        answer = f"cd $folder/.vm; echo {name} > stdout; touch stderr; echo 0 {state} > rc"
+        return f"while read -r folder; do {answer}; done"
+
+    scripts = answering("first", "clean"), answering("second", "dirty"), answering("third", "clean")
+    kernel = stand_in(monkeypatch, tmp_path, *scripts)
+    names = [vm.run(kernel, "true", tmp_path / name).stdout for name in "ab"]
+    vm.close()
+    names += [vm.run(kernel, "true", tmp_path / name).stdout for name in "cd"]
+    vm.close()
+    assert names == ["first\n", "first\n", "second\n", "third\n"]
+
+
+def test_nothing_of_a_command_is_left_for_the_next(guest: vm.Guest, tmp_path: Path) -> None:
+    boot, dynamic = "cat /proc/sys/kernel/random/boot_id", "/sys/kernel/tracing/dynamic_events"
+    guest("true")
+    first = guest(
+        f"mkdir /run/there; mount -t tmpfs none /run/there; sleep 1000 & {boot}; : > kept"
+    )
+    second = guest(
+        f"{boot}; ls . /run; cat /proc/[0-9]*/comm; grep there /proc/mounts || echo none"
+    )
+    number, *said = second.stdout.split()
+    assert [number] == first.stdout.split()  # the same guest
+    assert "kept" in said and said[-1] == "none" and not {"there", "sleep"} & set(said)
+    # Of what is not removed it is another one.
+    third = guest(f"{boot}; echo 'p:somebody/elses fuse_lookup' > {dynamic}")
+    fourth = guest(f"{boot}; cat {dynamic}")
+    assert third.stdout == first.stdout
+    assert len(fourth.stdout.split()) == 1 and fourth.stdout != first.stdout

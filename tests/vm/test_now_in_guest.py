@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,48 +16,55 @@ pytestmark = pytest.mark.vm
 # What a kernel could show otherwise: locks and who holds them, ages, a daemon's own mount, what its
 # device tells of it when it is stopped or gone.
 STUCK = (
-    "test_a_quiet_mount",
     "test_callers_and_their_ages",
     "test_two_mutexes",
+    "test_a_daemon_that_waits_for_its_own_mount",
+    "test_a_full_background_list",
+)
+STUCK_TOO = (
+    "test_a_quiet_mount",
     "test_a_lock_that_is_held",
     "test_a_condition_that_nobody_signals",
     "test_a_server_that_does_not_answer",
     "test_an_sftp_server_that_is_stopped",
-    "test_a_daemon_that_waits_for_its_own_mount",
     "test_a_daemon_that_is_stopped",
     "test_a_daemon_whose_cgroup_is_frozen",
-    "test_a_full_background_list",
     "test_requests_that_went_past_the_limit_of_the_background_list",
     "test_a_killed_daemon_whose_device_another_process_holds",
 )
 # Without those that need the kernel's own tracepoints (Linux 6.12) or a terminal.
 TOP = (
     "test_a_request_under_way_has_its_age_and_its_path",
-    "test_killed_it_leaves_what_clean_removes",
     "test_trace_prints_the_daemon_s_own_calls",
+)
+TOP_TOO = (
+    "test_killed_it_leaves_what_clean_removes",
     "test_one_line_for_each_interval_where_there_is_no_terminal",
 )
 
 
-def test_stuck(guest: vm.Guest, tmp_path: Path) -> None:
-    all_pass(guest, tmp_path, "test_stuck_live.py", STUCK, "")
+def test_stuck_and_top(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    all_pass(guest, tmp_path, tools, {"test_stuck_live.py": STUCK, "test_top_live.py": TOP})
 
 
-def test_top(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    all_pass(guest, tmp_path, "test_top_live.py", TOP, f"export PATH={tools}:$PATH")
+@pytest.mark.usefixtures("campaign")
+def test_stuck_and_top_on_all_kernels(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    files = {"test_stuck_live.py": STUCK_TOO, "test_top_live.py": TOP_TOO}
+    all_pass(guest, tmp_path, tools, files)
 
 
-def all_pass(guest: vm.Guest, folder: Path, file: str, names: tuple[str, ...], before: str) -> None:
-    tests = " ".join(f"tests/live/{file}::{name}" for name in names)
+def all_pass(
+    guest: vm.Guest, folder: Path, tools: Path, files: Mapping[str, Sequence[str]]
+) -> None:
+    tests = [f"tests/live/{file}::{name}" for file, names in files.items() for name in names]
     guest(
         f"""here=$PWD
         cd {REPOSITORY}
-        export FUSETOOLS_EMULATED=1
-        {before}
+        export FUSETOOLS_EMULATED=1 PATH={tools}:$PATH
         {sys.executable} -m pytest -p no:cacheprovider -p no:xdist -q -rA --durations 20 \\
-          {tests} > $here/said 2>&1 || true""",
-        900,
+          {" ".join(tests)} > $here/said 2>&1 || true"""
     )
     said = (folder / "said").read_text()
-    assert set(re.findall(r"^PASSED .*::(\w+)", said, re.MULTILINE)) == set(names), said
+    wanted = {name for names in files.values() for name in names}
+    assert set(re.findall(r"^PASSED .*::(\w+)", said, re.MULTILINE)) == wanted, said
     assert not re.search("^(FAILED|ERROR|SKIPPED)", said, re.MULTILINE), said

@@ -25,28 +25,6 @@ from fusetools.plan.request import DETAILS
 pytestmark = pytest.mark.vm
 
 
-def test_what_a_killed_recording_left_is_removed_and_only_that(
-    guest: vm.Guest, tools: Path, tmp_path: Path
-) -> None:
-    guest(
-        f"""set -e
-        {mount()}
-        export PATH={tools}:$PATH
-        echo 'p:somebody/elses fuse_lookup' > {TRACING}/dynamic_events
-        {FUSETOOLS} record -- sleep 1000 2> said &
-        {until_recording()}
-        kill -9 $!
-        wait $! || true
-        cat {TRACING}/dynamic_events > before
-        {FUSETOOLS} clean > cleaned 2>&1
-        {LEFT}"""
-    )
-    assert "libcvmfs_fuse3.so" in (tmp_path / "before").read_text()
-    left = (tmp_path / "left").read_text()
-    assert "somebody/elses" in left
-    assert len(left.splitlines()) == 1, left
-
-
 def test_shared_probes_stay_while_somebody_records_them(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
@@ -91,7 +69,7 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         {mount(build="stripped")}
         export PATH={tools}:$PATH
         umount /sys/fs/cgroup
-        {FUSETOOLS} record -- {workload} > without-names 2>&1
+        {FUSETOOLS} record --dry-run -- {workload} > without-names
         {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
         {LEFT}"""
     )
@@ -106,14 +84,15 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
 
 
 def test_what_ftrace_s_own_instance_records_is_whole(
-    guest: vm.Guest, tools: Path, tmp_path: Path
+    guest: vm.Guest, tools: Path, tmp_path: Path, all_kernels: bool
 ) -> None:
     """Without function_graph events without a stack go through it; nothing of it is left."""
     script = f"""set -e
         {mount()}
         export PATH={tools}:$PATH
         {OWN}"""
-    for detail in DETAILS:
+    details = DETAILS if all_kernels else (DETAILS[0], DETAILS[-1])
+    for detail in details:
         record = f"{FUSETOOLS} record --backend kprobe --detail {detail} -o {detail}.data"
         script += f"""
         {record} --dry-run -- true > {detail}.plan
@@ -123,7 +102,7 @@ def test_what_ftrace_s_own_instance_records_is_whole(
         own {detail}.after"""
     guest(f"{script}\n{LEFT}\nls {TRACING}/instances >> left")
     assert (tmp_path / "left").read_text() == ""
-    for detail in DETAILS:
+    for detail in details:
         assert "by ftrace" in (tmp_path / f"{detail}.plan").read_text()
         called = own(tmp_path, detail)
         data = tmp_path / f"{detail}.data"

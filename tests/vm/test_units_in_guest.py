@@ -23,6 +23,8 @@ DATA = os.environ.get("FUSETOOLS_DATA", str(REPOSITORY.parent / "shared/data"))
 pytestmark = pytest.mark.vm
 
 
+# On one kernel tests/bare.sh proves it.
+@pytest.mark.usefixtures("campaign")
 def test_units_rest_on_nothing_of_the_kernel(kernel: vm.Kernel, guest: vm.Guest) -> None:
     files = " ".join(f"tests/unit/{name}.py" for name in FILES.split())
     result = guest(

@@ -6,12 +6,17 @@
 The guest sees the host's `/` at its own path, and `folder` in it: a checkout and its .venv work
 there as they do here. Writes go to its memory; what is in `folder` at the end comes to the host.
 It has no network and no disk.
+
+A guest is booted once and runs one command after the other: between two it kills what is left,
+unmounts it, and compares its state with that after the boot. One that is not as it was is ended.
 Times inside it are emulated: never quote them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import lzma
 import os
 import re
@@ -28,9 +33,13 @@ from typing import Protocol
 
 import debs
 import initramfs
+import mounts
 
 HERE = Path(__file__).resolve().parent
 MEMORY = 1024  # MB
+READY = b"vm-init: ready"
+LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
+PATIENCE = 400.0  # seconds of a command; twice that is less than a test's limit
 QEMU = "qemu-system-x86_64"
 # What an emulator pays for with a quarter of its time, and no test needs. It copies byte by byte
 # what a CPU with erms does at once.
@@ -202,7 +211,7 @@ exec {loader} --library-path {libraries} {program} "$@"
 
 @dataclass(frozen=True)
 class Result:
-    """What a command in the guest gave; `seconds` is wall time with boot, `tries` is 1 or 2."""
+    """What a command in the guest gave; `seconds` is wall time, `tries` is 1 or 2."""
 
     rc: int
     stdout: str
@@ -217,17 +226,17 @@ class Guest(Protocol):
     def __call__(
         self,
         command: str,
-        timeout: float = 1200,
+        timeout: float = PATIENCE,
         systemd: bool = False,
         devices: Sequence[str] = (),
     ) -> Result: ...
 
 
 def guest(kernel: Kernel, folder: Path) -> Guest:
-    """Runs a command in a fresh guest with `folder` shared; its exit status must be 0."""
+    """Return what runs a command in a guest with `folder` shared; its exit status must be 0."""
 
     def run_well(
-        command: str, timeout: float = 1200, systemd: bool = False, devices: Sequence[str] = ()
+        command: str, timeout: float = PATIENCE, systemd: bool = False, devices: Sequence[str] = ()
     ) -> Result:
         result = run(kernel, command, folder, timeout, systemd, devices)
         assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
@@ -243,7 +252,7 @@ UNIT = """
 Type=oneshot
 Environment=HOME=/root LANG=C.UTF-8
 ExecStart=/bin/sh -c 'cd {folder} && sh .vm/command >.vm/stdout 2>.vm/stderr </dev/null; \\
-  rc=$?; cp -a {folder}/. /run/share && echo $rc >/run/share/.vm/rc; sync; \\
+  rc=$?; cp -a {folder}/. /run/share && echo $rc dirty >/run/share/.vm/rc; sync; \\
   systemctl poweroff --force --force'
 """
 
@@ -252,23 +261,28 @@ def run(
     kernel: Kernel,
     command: str,
     folder: Path,
-    timeout: float = 1200,
+    timeout: float = PATIENCE,
     systemd: bool = False,
     devices: Sequence[str] = (),
 ) -> Result:
-    """Runs the shell `command` as the guest's root, in `folder`, which comes back as it left it.
+    """Run the shell `command` as the guest's root, in `folder`, which comes back as it left it.
+
     ``systemd``: below the host's, which is the guest's first process. ``devices``: more arguments
-    of QEMU's.
+    of QEMU's. Either has a guest of its own.
 
     A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
     (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
     `folder`/.vm/console.
     """
+    folder = folder.resolve()
+    if set(str(folder)) & set(' ,"\\'):
+        raise VMError(f"neither QEMU nor the kernel's command line can name the folder {folder}")
+    alone = systemd or bool(devices)
     try:
-        return _run(kernel, command, folder.resolve(), timeout, systemd, devices, 1)
+        return _run(kernel, command, folder, timeout, systemd, devices, alone, 1)
     except Lockup as lockup:
         warnings.warn(VMRetry(f"{kernel.release}: {lockup}; trying once more"), stacklevel=2)
-        return _run(kernel, command, folder.resolve(), timeout, systemd, devices, 2)
+        return _run(kernel, command, folder, timeout, systemd, devices, True, 2)
 
 
 def _run(
@@ -278,39 +292,28 @@ def _run(
     timeout: float,
     systemd: bool,
     devices: Sequence[str],
+    alone: bool,
     tries: int,
 ) -> Result:
-    if set(str(folder)) & set(' ,"\\'):
-        raise VMError(f"neither QEMU nor the kernel's command line can name the folder {folder}")
     own = folder / ".vm"
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     (own / "command").write_text(command + "\n")
     if systemd:
         (own / "unit").write_text(UNIT.format(folder=folder))
-    # The kernel takes archives one after the other: a changed init needs no new download.
-    init = initramfs.cpio([("init", 0o100755, (HERE / "init").read_bytes())])
-    (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
-    console = own / "console"
     begun = time.monotonic()
-    with console.open("wb") as log:
-        machine = subprocess.Popen(
-            [*_qemu(kernel, folder, own / "initramfs"), *devices],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    key = kernel, folder.parent
+    machine = None if alone else _machines.pop(key, None)
+    machine = machine or Machine(kernel, folder.parent, devices)
     try:
-        _wait(machine, console, begun + timeout)
+        rc, clean = machine.run(folder, timeout)
+        if clean and not alone:
+            _machines[key] = machine
     finally:
-        machine.kill()
-        machine.wait()
-        (own / "initramfs").unlink()
-    if not (own / "rc").exists():
-        said = console.read_text(errors="replace").strip().splitlines() or ["nothing said"]
-        raise VMError(f"{kernel.release}: the guest ended early: {said[-1]} (see {console})")
+        if _machines.get(key) is not machine:
+            machine.close()
     return Result(
-        rc=int((own / "rc").read_text()),
+        rc=rc,
         stdout=(own / "stdout").read_text(errors="replace"),
         stderr=(own / "stderr").read_text(errors="replace"),
         seconds=time.monotonic() - begun,
@@ -318,18 +321,85 @@ def _run(
     )
 
 
-def _wait(machine: subprocess.Popen[bytes], console: Path, deadline: float) -> None:
-    while True:
-        try:
-            machine.wait(0.5)
-            return
-        except subprocess.TimeoutExpired:
-            pass
-        for line in console.read_bytes().splitlines():
-            if any(sign in line for sign in (b"soft lockup", b"hard LOCKUP", b"detected stall")):
-                raise Lockup(line.decode(errors="replace").strip())
-        if time.monotonic() > deadline:
-            raise Lockup(f"no end within the time (see {console})")
+class Machine:
+    """A guest that runs, with the folders in `base` shared."""
+
+    def __init__(self, kernel: Kernel, base: Path, devices: Sequence[str]) -> None:
+        self.kernel, self.base = kernel, base
+        self._ready = False
+        name = next(name for n in itertools.count() if not (base / (name := f"guest-{n}")).exists())
+        own = base / name
+        own.mkdir()
+        # The kernel takes archives one after the other: a changed init needs no new download.
+        init = initramfs.cpio([("init", 0o100755, (HERE / "init").read_bytes())])
+        (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
+        self.initramfs, self.console = own / "initramfs", own / "console"
+        with self.console.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*_qemu(kernel, base, self.initramfs), *devices],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=mounts.end_with_the_test,
+            )
+
+    def run(self, folder: Path, timeout: float) -> tuple[int, bool]:
+        """Return the command's exit status, and whether the guest is as it was before it."""
+        begin = self.console.stat().st_size if self._ready else 0
+        (folder / ".vm" / "console").symlink_to(self.console)
+        if self._ready:
+            self._tell(folder)
+        deadline = time.monotonic() + timeout
+        while (answer := self._answer(folder)) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+                if (answer := self._answer(folder)) is not None:
+                    break
+                lines = self.console.read_text(errors="replace").strip().splitlines()
+                last = (lines or ["nothing said"])[-1]
+                why = f"the guest ended early: {last} (see {self.console})"
+                raise VMError(f"{self.kernel.release}: {why}")
+            said = self.console.read_bytes()[begin:]
+            if not self._ready and READY in said:  # before, its console loses what is written there
+                self._ready = True
+                self._tell(folder)
+            for line in said.splitlines():
+                if any(sign in line for sign in LOCKUPS):
+                    raise Lockup(line.decode(errors="replace").strip())
+            if time.monotonic() > deadline:
+                raise Lockup(f"no end within the time (see {self.console})")
+        return answer
+
+    def _tell(self, folder: Path) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # that it ended is noticed soon
+            self.process.stdin.write(f"{folder}\n".encode())
+            self.process.stdin.flush()
+
+    @staticmethod
+    def _answer(folder: Path) -> tuple[int, bool] | None:
+        """The exit status and "clean" or "dirty", which are written last."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            rc, state = (folder / ".vm" / "rc").read_text().split()
+            return int(rc), state == "clean"
+        return None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.initramfs.unlink(missing_ok=True)
+
+
+_machines: dict[tuple[Kernel, Path], Machine] = {}
+
+
+def close() -> None:
+    """End the guests that wait for a command."""
+    while _machines:
+        _machines.popitem()[1].close()
 
 
 def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
