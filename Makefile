@@ -65,8 +65,9 @@ lint: $(VENV)/.tested
 # Each test has a limit (setup.cfg); this is the limit of all. A live test that fails is run again,
 # alone (CONTRIBUTING.md), but not with STRICT=1.
 LIMIT := 60m
+AGAIN = $(if $(STRICT),,--second-runs)
 WITHIN = timeout --foreground --signal INT --kill-after 2m $(LIMIT)
-PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(if $(STRICT),,--second-runs)
+PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(AGAIN)
 
 # What needs nothing of the host has one CPU; the linters and Rust's tests take the others meanwhile.
 # What passed so is not run again.
@@ -91,10 +92,10 @@ test-busy: install-tests samples $(VENV)/.tested
 	tests/busy.sh $(PYTEST) --random-order
 
 test-kernels: install-tests samples $(VENV)/.tested
-	$(PY) -m pytest tests/vm --kernels all
+	$(PY) -m pytest tests/vm --kernels all $(AGAIN)
 
 test-faults: install-tests samples $(VENV)/.tested
-	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py
+	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py $(AGAIN)
 
 N := 1000
 test-leaks: install-tests samples $(VENV)/.tested
