@@ -21,8 +21,11 @@ def command(ctx: click.Context, as_json: bool) -> None:
     from fusetools.record import doctor
 
     facts = doctor.with_self_test(read_host())
-    hanging = [mount.path for mount in stuck(machine.read()).mounts if mount.state == "stuck"]
-    result = doctor.examined(facts, hanging)
+    mounts = [mount for mount in stuck(machine.read()).mounts if mount.path]
+    hanging, unknown = (
+        [mount.path for mount in mounts if mount.state == state] for state in ("stuck", "unknown")
+    )
+    result = doctor.examined(facts, hanging, unknown)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

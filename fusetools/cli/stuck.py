@@ -10,7 +10,7 @@ import click
 from fusetools.cli.options import say
 from fusetools.errors import Error
 
-STUCK = 3  # the exit status; 1 and 2 are errors' and wrong options'
+STUCK = 3  # the exit status, also if that cannot be known; 1 and 2 are errors' and wrong options'
 PAUSE = 2.0  # seconds between two looks of --watch
 
 
@@ -31,7 +31,7 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     """Show which FUSE mounts hang, who waits there, and why the daemon does not answer.
 
     Reads /proc only: needs no recording and never touches a mount. Root sees everything.
-    Exit status 0 if nothing is stuck, 3 if something is.
+    Exit status 0 if nothing is stuck, 3 if something is or if that cannot be known.
     """
     from fusetools.host.files import absolute
     from fusetools.now import machine
@@ -61,11 +61,11 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
             if watch and os.isatty(1):
                 click.clear()
             say(render(result))
-            if not moment.root:
+            if not moment.root and not result.unknown:
                 say(
                     "Only processes of this user could be looked at; as root: "
                     "sudo fusetools stuck\n"
                 )
         if not watch:
-            ctx.exit(STUCK if result.stuck else 0)
+            ctx.exit(STUCK if result.stuck or result.unknown else 0)
         time.sleep(PAUSE)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fusetools.errors import RECORD, Error
 from fusetools.figures import binary
+from fusetools.host import left
 from fusetools.host.messages import Incoming, send
 from fusetools.host.paths import may_hang
 
@@ -303,6 +304,7 @@ def end_children(pids: Collection[int]) -> None:
         if _given_up.isdisjoint(pids):
             return
         time.sleep(0.001)
+    left.note(_given_up)
 
 
 def left_behind(seconds: float = 0.2) -> list[int]:

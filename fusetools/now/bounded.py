@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import mmap
 import os
@@ -35,23 +36,36 @@ class Limit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.begin = time.monotonic()
-        self._waited = -_waited_for_cpu("self")
+        self._waited = [-_waited_for_cpu("self")]  # shared with its parts
+
+    def part(self, share: float) -> Limit:
+        """Return the limit of the first ``share`` of this one's time. What comes later keeps the
+        rest, however much there is to do before."""
+        part = copy.copy(self)
+        part.seconds = share * self.seconds
+        return part
 
     def end(self, child: int | None = None) -> float:
         """A time of time.monotonic(). ``child``: one that still runs."""
-        waited = self._waited + _waited_for_cpu("self")
+        waited = sum(self._waited) + _waited_for_cpu("self")
         if child is not None:
             waited += _waited_for_cpu(child)
         return self.begin + min(self.seconds + waited, BUSY * self.seconds)
 
     def ends(self, child: int) -> None:
-        self._waited += _waited_for_cpu(child)
+        self._waited.append(_waited_for_cpu(child))
 
 
 def _waited_for_cpu(pid: int | str) -> float:
     """Seconds since it began."""
+    return _schedstat(pid, 1)
+
+
+def _schedstat(pid: int | str, field: int) -> float:
+    """Return seconds that a process has been on a CPU (field 0) or waited for one (1); 0 if the
+    kernel does not tell."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[field]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
 
@@ -87,9 +101,11 @@ class _Child(Generic[R]):
     def next(
         self, patience: float, busy: float, limit: Limit, begin: float
     ) -> tuple[bool, R | None]:
-        """(whether an answer came, and the answer): within ``patience`` seconds from ``begin`` on,
-        or ``busy`` if the child runs or waits for a CPU, and within the limit."""
+        """Return (whether an answer came, the answer). Wait for it until ``patience`` seconds after
+        ``begin``; if the child runs, until it has been on a CPU for ``busy`` seconds, however long
+        it waits for one. Never wait longer than the limit."""
         until = min(begin + patience, limit.end(self.pid))
+        at_first: float | None = None
         while True:
             if len(self.buffer) >= _HEAD.size:
                 (size,) = _HEAD.unpack_from(self.buffer)
@@ -102,8 +118,10 @@ class _Child(Generic[R]):
             left = max(until - time.monotonic(), 0)
             if not select.select([self.reader], [], [], left)[0]:
                 now = time.monotonic()
-                last = min(begin + busy, limit.end(self.pid))
-                if now >= last or not self._runs():
+                ran = _schedstat(self.pid, 0) or now
+                at_first = ran if at_first is None else at_first
+                last = limit.end(self.pid)
+                if now >= last or ran - at_first >= busy or not self._runs():
                     return False, None
                 until = min(now + patience / 4, last)
                 continue
@@ -120,15 +138,16 @@ class _Child(Generic[R]):
 def each(
     items: Iterable[T], answer: Callable[[T], R], patience: float, limit: Limit
 ) -> Iterator[tuple[T, R | None]]:
-    """(item, answer(item)) of each; None for one that slept or ran for longer than _Child.next()
-    waits, and for all that are left when the limit is over. Who is slow comes last: meanwhile
-    another child goes on with the others.
+    """Yield (item, answer(item)) of each. None: it slept or ran for longer than _Child.next()
+    waits, or the limit was over before its turn.
+
+    A slow one comes last: another child goes on with the others, at once if the slow one sleeps,
+    after ``patience`` seconds if it runs.
 
     ``answer`` runs in a child process, and its result must have a form in JSON: a tuple becomes a
     list.
     """
     left = list(items)
-    busy = BUSY * patience
     slow: list[tuple[T, _Child[R], float]] = []  # and since when
     children: list[_Child[R]] = []
     try:
@@ -138,7 +157,7 @@ def each(
             came = True
             while left and came:
                 begin = time.monotonic()
-                came, result = child.next(min(SOON, patience), busy, limit, begin)
+                came, result = child.next(min(SOON, patience), patience, limit, begin)
                 item = left.pop(0)
                 if came:
                     yield item, result
@@ -148,7 +167,7 @@ def each(
             if came:
                 limit.ends(child.pid)
         for item, child, begin in slow:
-            yield item, child.next(patience, busy, limit, begin)[1]
+            yield item, child.next(patience, BUSY * patience, limit, begin)[1]
             limit.ends(child.pid)
     finally:
         for child in children:
@@ -156,3 +175,33 @@ def each(
         end_children([child.pid for child in children])
     for item in left:
         yield item, None
+
+
+class Asker:
+    """Asks many within one limit. ``silent``: processes and threads that did not answer in time."""
+
+    def __init__(self, limit: float, patience: float) -> None:
+        self.limit = Limit(limit)
+        self.patience = patience
+        self.silent: list[int] = []
+
+    def each(
+        self,
+        items: Iterable[T],
+        answer: Callable[[T], R | None],
+        share: float = 1.0,
+        unknown: list[int] | None = None,
+    ) -> list[R]:
+        """Return the results of those that answered before that share of the limit was over. The
+        others are silent: their numbers, of pairs the second one, are added to ``unknown``, too."""
+        results = []
+        for item, result in each(items, answer, self.patience, self.limit.part(share)):
+            if result is None:
+                who = item[1] if isinstance(item, tuple) else item
+                if isinstance(who, int):
+                    self.silent.append(who)
+                    if unknown is not None:
+                        unknown.append(who)
+            else:
+                results.append(result)
+        return results

@@ -6,11 +6,12 @@ It reads what may block; fusetools.now.machine starts it, and gives it a time li
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import TypedDict
@@ -25,29 +26,63 @@ from fusetools.now.moment import Task
 MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are read
 HOST = Files(Path("/"))
+SLICE = 256  # threads of a process that are looked at before others have their turn
+FEW, MANY = 128, 1024  # descriptors, at first and later: a daemon's device is an early one
+SERVES = "fuse_dev_do_read"  # where a thread of a daemon waits for a request
+PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
-# Its number, state, the function it sleeps in ("0": not shown), whether it is a kernel thread.
-ThreadRow = tuple[int, str, str, bool]
+# Waits that are not for a file system: the usual ones of threads that wait for work.
+_IDLE = re.compile(
+    "futex_|poll_schedule_timeout|do_poll|do_sys_poll|do_select|ep_poll|do_epoll_wait|hrtimer_nano"
+    "sleep|do_nanosleep|common_nsleep|pipe_|anon_pipe_|wait_for_partner|do_wait|kernel_wait|sigsusp"
+    "end|do_sigtimedwait|do_rt_sigtimedwait|ptrace_stop|do_signal_stop|inet_csk_accept|skb_wait|__s"
+    "kb_wait|sk_wait|unix_stream|unix_accept|unix_wait|wait_woken|n_tty_read|tty_read|msg|semtimedo"
+    "p|do_semtimedop|io_cqring_wait|read_events|inotify_read|signalfd|timerfd|eventfd|do_syslog|dev"
+    "kmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
+)
+
+# Its number, state, the function it sleeps in ("0": not shown).
+ThreadRow = tuple[int, str, str]
 
 
 class ProcessRow(TypedDict):
-    """As in Process; ``mnt``: its mount namespace, ``root``: its root directory, ``fuse``:
-    (descriptor, connection) …"""
+    """As in Process; ``start``: clock ticks since boot; ``owner``: the user of its directory in
+    /proc; ``mnt``: its mount namespace, ``root``: its root directory; ``serves``: a thread waits
+    for a request of FUSE; ``via``: a thread that has its descriptors; ``threads``: the numbers of
+    all; ``waits``: of the first SLICE those that may wait for a file system."""
 
     pid: int
     ppid: int
     comm: str
     state: str
+    start: int
+    of_kernel: bool
+    forked: bool
+    owner: int | None
+    mnt: str
+    root: str
+    serves: bool
+    via: int
+    threads: list[int]
+    waits: list[ThreadRow]
+
+
+class CloserRow(TypedDict):
+    """As in Process; ``fuse``: (descriptor, connection) of the descriptors looked at, ``left``: the
+    next descriptor, 0 if those were all."""
+
+    pid: int
     uid: int | None
     tracer: int
     cgroup: str
-    mnt: str
-    root: str
     fuse: list[tuple[int, int | None]]
-    threads: list[ThreadRow]
+    left: int
+
+
+HeldRow = tuple[str, str]  # the link of a descriptor; "r", "w" or "rw"
 
 
 class TaskRow(TypedDict):
@@ -117,43 +152,140 @@ def sleeps_in(item: tuple[list[int], int]) -> list[tuple[int, str]]:
 
 
 def process(pid: int) -> list[ProcessRow]:
-    """A process's row; none if it has ended."""
-    stat = parse_stat(text(f"/proc/{pid}/stat"))
+    """Return what tells a process's suspicious threads, at little cost however large the process
+    is; nothing if it has ended."""
+    place = f"/proc/{pid}"
+    stat = parse_stat(text(f"{place}/stat"))
     if not stat:
         return []
-    threads = []
-    for name in names(f"/proc/{pid}/task"):
-        task = parse_stat(text(f"/proc/{pid}/task/{name}/stat"))
-        own = task.state if task else "?"
-        wchan = text(f"/proc/{pid}/task/{name}/wchan") if own in "SD" else ""
-        threads.append((int(name), own, wchan, stat.of_kernel))
-    # Its main thread may have ended before the others; it has no descriptors then.
-    alive = [(tid, state) for tid, state, _, _ in threads if state not in "ZX?"]
-    state, place = stat.state, f"/proc/{pid}"
-    if state in "ZX" and alive:
-        state, place = alive[0][1], f"/proc/{pid}/task/{alive[0][0]}"
-    status = text(f"/proc/{pid}/status")
-    uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
-    fuse = []
-    if not stat.of_kernel:
-        for name in names(f"{place}/fd"):
-            if is_fuse(HOST, f"{place}/fd/{name}", link(f"{place}/fd/{name}")):
-                info = text(f"{place}/fdinfo/{name}")
-                fuse.append((int(name), parse_connection(info)))
+    threads = [int(name) for name in names(f"{place}/task")]
+    state, via, serves = stat.state, pid, False
+    if state in "ZX":
+        # Its main thread may have ended before the others; it has no descriptors then.
+        for tid in threads[:SLICE]:
+            task = parse_stat(text(f"{place}/task/{tid}/stat"))
+            if task and task.state not in "ZX":
+                state, via = task.state, tid
+                break
+    waits: list[ThreadRow] = []
+    if not stat.of_kernel or state == "D":
+        serves, waits = _waits(pid, threads[:SLICE])
     row: ProcessRow = {
         "pid": pid,
         "ppid": stat.parent,
         "comm": stat.comm,
         "state": state,
+        "start": stat.start,
+        "of_kernel": stat.of_kernel,
+        "forked": bool(stat.flags & PF_FORKNOEXEC),
+        "owner": owner(pid),
+        "mnt": "" if stat.of_kernel else link(f"{place}/task/{via}/ns/mnt"),
+        "root": "" if stat.of_kernel else link(f"{place}/task/{via}/root"),
+        "serves": serves,
+        "via": via,
+        "threads": threads,
+        "waits": waits,
+    }
+    return [row]
+
+
+def owner(pid: int) -> int | None:
+    """Return the user of a process's directory in /proc, which is also shown in execve(2)."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def waits(item: tuple[list[int], int]) -> tuple[int, bool, list[ThreadRow]]:
+    """Return (process, whether one of these threads waits for a request of FUSE, those that may
+    wait for a file system)."""
+    threads, pid = item
+    return pid, *_waits(pid, threads)
+
+
+def _waits(pid: int, threads: list[int]) -> tuple[bool, list[ThreadRow]]:
+    serves, rows = False, []
+    for tid in threads:
+        place = f"/proc/{pid}/task/{tid}"
+        wchan = text(f"{place}/wchan") or "0"
+        serves = serves or wchan.startswith(SERVES)
+        if wchan != "0" and _IDLE.match(wchan) and tid != pid:
+            continue
+        task = parse_stat(text(f"{place}/stat"))
+        if task and is_suspicious(task.state, wchan):
+            rows.append((tid, task.state, wchan))
+    return serves, rows
+
+
+def is_suspicious(state: str, wchan: str) -> bool:
+    """Return whether a thread may wait for a file system; also if its wait is not shown ("0")."""
+    return state == "D" or (state == "S" and (wchan == "0" or not _IDLE.match(wchan)))
+
+
+def closer(item: tuple[int, int]) -> CloserRow:
+    """Return the rest that is to be known of a process (the second number), by a thread of it that
+    has its descriptors (the first)."""
+    via, pid = item
+    status = text(f"/proc/{pid}/status")
+    uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
+    fuse, left = _devices(f"/proc/{pid}/task/{via}", 0)
+    return {
+        "pid": pid,
         "uid": int(uid[1]) if uid else None,
         "tracer": _tracer(status),
         "cgroup": text(f"/proc/{pid}/cgroup"),
-        "mnt": "" if stat.of_kernel else link(f"{place}/ns/mnt"),
-        "root": "" if stat.of_kernel else link(f"{place}/root"),
         "fuse": fuse,
-        "threads": threads,
+        "left": left,
     }
-    return [row]
+
+
+def devices(item: tuple[tuple[int, int], int]) -> tuple[int, list[tuple[int, int | None]], int]:
+    """Return as in CloserRow (pid, fuse, left) of a process's next descriptors: ((a thread that has
+    them, the first one), pid)."""
+    (via, first), pid = item
+    return pid, *_devices(f"/proc/{pid}/task/{via}", first)
+
+
+def _devices(place: str, first: int) -> tuple[list[tuple[int, int | None]], int]:
+    """Look for FUSE's device at some of a process's descriptors, from number ``first`` on. Return
+    what was found, and the next number, 0 if there are no more."""
+    found: list[tuple[int, int | None]] = []
+    numbers, following = _descriptors(place, first)
+    for number in numbers:
+        name = f"{place}/fd/{number}"
+        if is_fuse(HOST, name, link(name)):
+            found.append((number, parse_connection(text(f"{place}/fdinfo/{number}"))))
+    return found, following
+
+
+def _descriptors(place: str, first: int) -> tuple[Sequence[int], int]:
+    """Return some of a process's descriptors, and the next number, 0 if there are no more. Those
+    below FEW may not be open: to list a large table costs more than to try them."""
+    if first == 0:
+        size = re.search(r"^FDSize:\s*(\d+)", text(f"{place}/status"), re.MULTILINE)
+        slots = int(size[1]) if size else FEW
+        return range(min(slots, FEW)), FEW if slots > FEW else 0
+    numbers = _listed(f"{place}/fd", first, MANY)
+    return numbers, numbers[-1] + 1 if len(numbers) == MANY else 0
+
+
+def _listed(directory: str, first: int, most: int) -> list[int]:
+    """Return up to ``most`` numbers in a /proc/PID/fd, from ``first`` on. The others cost nothing:
+    the position in that directory is a descriptor's number plus 2 (proc_readfd_common in the
+    kernel's fs/proc/fd.c)."""
+    try:
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        os.lseek(opened, first + 2, os.SEEK_SET)
+        with os.scandir(opened) as entries:
+            return [int(entry.name) for entry in itertools.islice(entries, most)]
+    except OSError:
+        return []
+    finally:
+        os.close(opened)
 
 
 def _tracer(status: str) -> int:
@@ -174,9 +306,13 @@ def of_fuse(item: tuple[object, int]) -> tuple[object, int, str]:
     """Of a mountinfo only the lines of FUSE mounts: a host of containers has thousands of others in
     each of hundreds of namespaces."""
     name, pid, mounts = mountinfo(item)
+    return name, pid, only_fuse(mounts)
+
+
+def only_fuse(mounts: str) -> str:
+    """Return the lines of FUSE mounts of a mountinfo."""
     kinds = tuple(f" - {kind}" for kind in FUSE_TYPES)
-    lines = (line for line in mounts.split("\n") if any(kind in line for kind in kinds))
-    return name, pid, "\n".join(lines)
+    return "\n".join(line for line in mounts.split("\n") if any(kind in line for kind in kinds))
 
 
 def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
@@ -311,11 +447,14 @@ class Memory:
             return b""
 
 
-def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:
-    """(pid, link, "r", "w" or "rw") of a process's descriptors that are one of these."""
+def holding(item: tuple[tuple[int, frozenset[str]], int]) -> tuple[int, list[HeldRow], int]:
+    """Return (pid, what it holds, the next descriptor or 0) of the descriptors of a process that
+    are one of these links: ((the first one, the links), pid)."""
+    (first, links), pid = item
     rows = []
-    for name in names(f"/proc/{pid}/fd"):
-        opened = link(f"/proc/{pid}/fd/{name}")
+    numbers, following = _descriptors(f"/proc/{pid}", first)
+    for number in numbers:
+        opened = link(f"/proc/{pid}/fd/{number}")
         if opened in links:
-            rows.append((pid, opened, access(text(f"/proc/{pid}/fdinfo/{name}"))))
-    return rows
+            rows.append((opened, access(text(f"/proc/{pid}/fdinfo/{number}"))))
+    return pid, rows, following

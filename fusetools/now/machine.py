@@ -27,7 +27,8 @@ from fusetools.host.mounts import (
 )
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
-from fusetools.now.bounded import Limit, each
+from fusetools.now.bounded import Asker
+from fusetools.now.census import DAEMONS, Census, by_suspicion
 from fusetools.now.fusectl import counter, fusectl
 from fusetools.now.moment import (
     AUTOFS,
@@ -40,25 +41,18 @@ from fusetools.now.moment import (
     Task,
     is_narrow,
 )
+from fusetools.now.own import own_processes
 from fusetools.now.places import Table
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
-STACKS = 0.3  # of the limit, for stacks of those that wchan shows nothing of
+# By which share of the limit each step after the census ends.
+MOUNTS, TASKS, CALLS = 0.65, 0.85, 0.95
 AGAIN = 0.2  # seconds until a second look at a thread
+SETTLES = 0.5  # seconds that requests have to end where not all that may wait could be examined
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
-
-# Waits that are not for a file system: the usual ones of threads that wait for work.
-_IDLE = re.compile(
-    "futex_|poll_schedule_timeout|do_poll|do_sys_poll|do_select|ep_poll|do_epoll_wait|hrtimer_nano"
-    "sleep|do_nanosleep|common_nsleep|pipe_|anon_pipe_|wait_for_partner|do_wait|kernel_wait|sigsusp"
-    "end|do_sigtimedwait|do_rt_sigtimedwait|ptrace_stop|do_signal_stop|inet_csk_accept|skb_wait|__s"
-    "kb_wait|sk_wait|unix_stream|unix_accept|unix_wait|wait_woken|n_tty_read|tty_read|msg|semtimedo"
-    "p|do_semtimedop|io_cqring_wait|read_events|inotify_read|signalfd|timerfd|eventfd|do_syslog|dev"
-    "kmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
-)
-
+MOST_USERS = 3  # that are named as those whose processes could not be examined
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -80,15 +74,18 @@ def read(limit: float = LIMIT) -> Moment:
     return _Reader(limit).moment()
 
 
-class _Reader:
+class _Reader(Asker):
     def __init__(self, limit: float) -> None:
+        super().__init__(limit, PATIENCE)
         self.begin = time.monotonic()
-        self.limit = Limit(limit)
-        self.silent: list[int] = []
+        self.hidden: list[int] = []  # threads that may wait, and were not examined closely
+        self.unread = 0  # mount namespaces
+        self.kernel: set[int] = set()  # its threads
         self.notes: list[str] = []
         self.machine = os.uname().machine
         self.own = _View(children.link("/proc/self/ns/mnt"), children.link("/proc/self/root"))
-        self.host = Table(children.text("/proc/self/mountinfo", 16 << 20))
+        self.mountinfo = children.text("/proc/self/mountinfo", 16 << 20)
+        self.host = Table(self.mountinfo)
         self.tables: dict[_View, Table] = {self.own: self.host}
         self.views: dict[int, _View] = {}
         self.children: dict[int, list[int]] = {}  # of each process
@@ -96,125 +93,151 @@ class _Reader:
         self.fuse: set[int] = set()  # … of the former
         self.points: list[str] = []  # mount points of both that we see
 
-    def each(
-        self, items: Iterable[T], answer: Callable[[T], R | None], limit: Limit | None = None
-    ) -> list[R]:
-        """The results of those that answered; the others are silent."""
-        results = []
-        for item, result in each(items, answer, PATIENCE, limit or self.limit):
-            if result is None:
-                who = item[1] if isinstance(item, tuple) else item
-                if isinstance(who, int):
-                    self.silent.append(who)
-            else:
-                results.append(result)
-        return results
-
     def moment(self) -> Moment:
-        pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
-        others = [pid for pid in pids if pid != os.getpid()]
-        rows = [row for rows in self.each(others, children.process) for row in rows]
-        unseen = len(self.silent)
-        threads = self._threads(rows)
-        self.views = {row["pid"]: _View(row["mnt"], row["root"]) for row in rows if row["mnt"]}
-        for row in rows:
-            self.children.setdefault(row["ppid"], []).append(row["pid"])
-        mounts = self._mounts(rows)
-        processes = self._processes(rows)
         with fusectl() as (place, directory):
+            # What waits is known whatever others do: it decides what must be examined.
+            listed = {} if directory is None else _listed(directory)
+            pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+            others = [pid for pid in pids if pid != os.getpid()]
+            census = Census(self, others)
+            rows = census.rows
+            self.kernel = census.kernel
+            self.views = {
+                pid: _View(row["mnt"], row["root"]) for pid, row in rows.items() if row["mnt"]
+            }
+            for row in rows.values():
+                self.children.setdefault(row["ppid"], []).append(row["pid"])
+            census.look_closer(parse_mountinfo(self.mountinfo), listed)
+            mounts = self._mounts(census)
             if directory is not None:
-                mounts += _unmounted(directory, {mount.number for mount in mounts})
+                mounts += _unmounted(listed, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
+            moment = self._examined(census, mounts)
+            if directory is not None and moment.partial:
+                moment = self._settled(moment, directory)
+        return replace(
+            moment,
+            fusectl=place,
+            counted=directory is not None,
+            seconds=time.monotonic() - self.begin,
+        )
+
+    def _examined(self, census: Census, mounts: list[Connection]) -> Moment:
+        """Return the moment, with a close look at the threads of daemons and at those that may wait
+        for a mount."""
+        processes = self._processes(census)
         named = _named(mounts, processes)
-        connections = [_with_daemon(mount, processes, named, unseen) for mount in mounts]
+        connections = [_with_daemon(mount, processes, named, census.unasked) for mount in mounts]
+        if census.unasked:
+            connections = [replace(c, late=c.hidden) for c in connections]
         self.fuse = {connection.number for connection in connections}
-        if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
+        rows = [row for own in census.threads.values() for row in own]
+        if any(wchan.startswith(AUTOFS) for _, _, wchan in rows):
             connections += self._autofs(processes)
         self.known = {connection.number for connection in connections}
         ours = [c for c in connections if c.path and c.seen_by is None]
         self.points = [path for c in ours for path in (c.path, *c.also)]
         holders = {pid for connection in connections for pid in connection.holders}
         near = self._near(holders - {1}, processes) | (holders & {1})
-        wanted = [
-            (pid, tid)
-            for pid, own in threads.items()
-            for tid, state, wchan, kernel in own
-            if pid in near or _suspicious(state, wchan, kernel)
-        ]
-        wanted.sort(key=lambda item: item[0] not in near)  # there may be no time for all
+        of = {tid: pid for pid, process in processes.items() for tid in process.threads}
+        suspects = {tid for tid, *_ in rows}
+        wanted = by_suspicion(census.threads, near, processes)
         if len(wanted) > MOST_THREADS:
             self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
+            self.hidden += [tid for _, tid in wanted[MOST_THREADS:]]
             wanted = wanted[:MOST_THREADS]
-        of = {tid: pid for pid, own in threads.items() for tid, *_ in own}
         tasks = self._stacks(self._tasks(wanted, processes), near)
         # They may wait for a process that has not been examined.
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
             for pid in self._near(_waited_for(tasks, of) - near, processes)
-            for tid, *_ in threads.get(pid, ())
+            for tid in processes[pid].threads
             if tid not in seen
         ]
         tasks += self._stacks(self._tasks(further[:MOST_THREADS], processes), near)
         tasks = self._faults([_with_lock(task, of) for task in tasks])
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {process.tracer for process in processes.values()}
-        mounted = cgroups.hierarchies()
-        processes = {
-            pid: replace(process, **cgroups.about(process.cgroup, mounted))
-            for pid, process in processes.items()
-            if pid in interesting
-        }
+        hidden = suspects.intersection(self.hidden)
+        names = users()
+        whose = census.owners([*dict.fromkeys(census.unseen), *hidden]).most_common(MOST_USERS)
         return Moment(
             kernel=os.uname().release,
             connections=tuple(connections),
-            processes=tuple(processes.values()),
+            processes=self._with_cgroups(processes, near, interesting),
             tasks=tuple(tasks),
             silent=tuple(dict.fromkeys(self.silent)),
             root=os.geteuid() == 0,
             pid_namespace=in_pid_namespace(Files(Path("/"))),
-            fusectl=place,
-            seconds=time.monotonic() - self.begin,
             notes=tuple(dict.fromkeys(self.notes)),
+            unseen=tuple(dict.fromkeys(census.unseen)),
+            hidden=tuple(sorted(hidden)),
+            whose=tuple((names.get(uid, str(uid)), count) for uid, count in whose),
+            unread=self.unread,
+            autofs=bool(parse_autofs(self.mountinfo)),
+            own=own_processes(census.rows.values()),
         )
 
-    def _processes(self, rows: list[children.ProcessRow]) -> dict[int, Process]:
-        names = users()
-        commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
-        return {
-            row["pid"]: Process(
-                pid=row["pid"],
+    def _settled(self, moment: Moment, directory: int) -> Moment:
+        """Return the moment with the connections that had no request for a moment meanwhile: none
+        of theirs waits for long."""
+        left = {c.number for c in moment.connections if c.waiting}
+        gone: set[int] = set()
+        end = time.monotonic() + SETTLES
+        while left - gone and time.monotonic() < end:
+            gone |= {n for n in left - gone if counter(directory, n, "waiting") in (0, None)}
+            time.sleep(0.02)
+        return replace(
+            moment,
+            connections=tuple(
+                replace(c, settled=True) if c.number in gone else c for c in moment.connections
+            ),
+        )
+
+    def _with_cgroups(
+        self, processes: dict[int, Process], near: set[int], interesting: set[int]
+    ) -> tuple[Process, ...]:
+        """Return these processes with what their cgroups keep them from: a cgroup may lie deep."""
+        mounted = cgroups.hierarchies()
+        wanted = [
+            processes[pid]
+            for pid in sorted(interesting, key=lambda pid: pid not in near)
+            if pid in processes
+        ]
+        texts = list(dict.fromkeys(process.cgroup for process in wanted))
+        known = dict(self.each(texts, lambda text: (text, cgroups.about(text, mounted))))
+        return tuple(
+            replace(
+                process, **known.get(process.cgroup) or {"cgroup": cgroups.name(process.cgroup)}
+            )
+            for process in wanted
+        )
+
+    def _processes(self, census: Census) -> dict[int, Process]:
+        names, closer = users(), census.closer
+        # Only an old kernel does not show the connections.
+        unknown = [pid for pid, row in closer.items() if any(n is None for _, n in row["fuse"])]
+        commands = dict(self.each(unknown, children.arguments, DAEMONS))
+        processes = {}
+        for pid, row in census.rows.items():
+            more = closer.get(pid)
+            uid = more["uid"] if more else None
+            uid = row["owner"] if uid is None else uid
+            processes[pid] = Process(
+                pid=pid,
                 ppid=row["ppid"],
                 comm=row["comm"],
                 state=row["state"],
-                uid=row["uid"],
-                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
-                cgroup=row["cgroup"],
-                tracer=row["tracer"],
-                fuse=tuple(connection for _, connection in row["fuse"]),
-                threads=tuple(tid for tid, *_ in row["threads"]),
-                arguments=tuple(commands.get(row["pid"], ())),
+                uid=uid,
+                user="" if uid is None else names.get(uid, str(uid)),
+                cgroup=more["cgroup"] if more else "",
+                tracer=more["tracer"] if more else 0,
+                fuse=tuple(number for _, number in more["fuse"]) if more else (),
+                threads=tuple(row["threads"]),
+                arguments=tuple(commands.get(pid, ())),
             )
-            for row in rows
-        }
-
-    def _threads(self, rows: list[children.ProcessRow]) -> dict[int, list[children.ThreadRow]]:
-        """The rows of each process's threads, with the functions in which they sleep."""
-        unknown = {
-            row["pid"]: [tid for tid, _, wchan, kernel in row["threads"] if wchan == "0"]
-            for row in rows
-            if row["mnt"]
-        }
-        items = [(tids, pid) for pid, tids in unknown.items() if tids]
-        part = Limit(self.limit.seconds * STACKS)
-        functions = dict(row for rows in self.each(items, children.sleeps_in, part) for row in rows)
-        return {
-            row["pid"]: [
-                (tid, state, functions.get(tid, wchan), kernel)
-                for tid, state, wchan, kernel in row["threads"]
-            ]
-            for row in rows
-        }
+        return processes
 
     def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
         """These processes and all below them: ssh below sshfs, a helper of the daemon."""
@@ -230,7 +253,7 @@ class _Reader:
     def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
         """The autofs mounts of our mount namespace, and their mounters: automount or systemd."""
         connections = {}
-        for number, path, group in parse_autofs(children.text("/proc/self/mountinfo", 16 << 20)):
+        for number, path, group in parse_autofs(self.mountinfo):
             holders = (group,) if group in processes else ()
             why = "" if holders else f"process {group}, which mounted it, has ended"
             connections[number] = Connection(
@@ -244,15 +267,21 @@ class _Reader:
             )
         return list(connections.values())
 
-    def _mounts(self, rows: list[children.ProcessRow]) -> list[Connection]:
-        """Each FUSE connection once, those of our own mount namespace first."""
+    def _mounts(self, census: Census) -> list[Connection]:
+        """Return each FUSE connection once, those of our own mount namespace first, then those that
+        daemons and callers see: the tables of other namespaces may be many and large."""
+        first = census.in_fuse | {pid for pid, row in census.closer.items() if row["fuse"]}
         namespaces = {self.own.namespace: os.getpid()}
-        for row in rows:
+        for row in sorted(census.rows.values(), key=lambda row: row["pid"] not in first):
             if row["mnt"]:
                 namespaces.setdefault(row["mnt"], row["pid"])
+        own = (self.own.namespace, os.getpid(), children.only_fuse(self.mountinfo))
+        others = list(namespaces.items())[1:]
+        tables = [own, *self.each(others, children.of_fuse, MOUNTS)]
+        self.unread = len(namespaces) - len(tables)
         connections: dict[int, Connection] = {}
         also: dict[int, list[str]] = {}
-        for name, pid, text in self.each(list(namespaces.items()), children.of_fuse):
+        for name, pid, text in tables:
             for mount in parse_mountinfo(text):
                 known = connections.setdefault(
                     mount.connection,
@@ -282,16 +311,17 @@ class _Reader:
         begin = time.monotonic()
         rows = [
             (pid, tid, row)
-            for pid, tid, row in self.each(wanted, children.task)
+            for pid, tid, row in self.each(wanted, children.task, TASKS, self.hidden)
             if row and pid in processes
         ]
         cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
         clocks = {
-            cpu: clock - (at - begin) * 1e3 for cpu, at, clock in self.each(cpus, children.clock)
+            cpu: clock - (at - begin) * 1e3
+            for cpu, at, clock in self.each(cpus, children.clock, CALLS)
         }
         for pid, tid, row in rows:
             number, values, sp, pc = row["syscall"]
-            if pid not in self.views:  # a thread of the kernel
+            if pid in self.kernel:
                 number = None
             known = None
             # Workers of io_uring have the numbers of their process, and no stack.
@@ -331,7 +361,7 @@ class _Reader:
         time.sleep(AGAIN)
         ran = {
             tid
-            for _, tid, row in self.each(wanted, children.task)
+            for _, tid, row in self.each(wanted, children.task, CALLS)
             if not row or row["switches"] != undated[tid]
         }
         return [
@@ -358,7 +388,7 @@ class _Reader:
             threads = processes[pid].threads
             return tid, arguments.details(by_tid[tid], call, values, threads, below)
 
-        rows = self.each(waiting, details)
+        rows = self.each(waiting, details, CALLS, self.hidden)
         self._load({by_tid[tid].pid for tid, row in rows if row["places"]})
         for tid, row in rows:
             task = by_tid[tid]
@@ -380,7 +410,7 @@ class _Reader:
         """Reads the tables of mounts that these processes see."""
         views = {self.views[pid]: pid for pid in pids if pid in self.views}
         wanted = [(pid, pid) for view, pid in views.items() if view not in self.tables]
-        for _, pid, text in self.each(wanted, children.mountinfo):
+        for _, pid, text in self.each(wanted, children.mountinfo, CALLS):
             self.tables[self.views[pid]] = Table(text, self.host)
 
     def _place(self, pid: int, place: arguments.PlaceRow) -> Place:
@@ -402,7 +432,7 @@ class _Reader:
         faults = [(task.pid, task.tid) for task in tasks if task.in_fault]
         places = {
             tid: self._mapped(files)
-            for tid, files in self.each(faults, lambda item: arguments.mapped(*item))
+            for tid, files in self.each(faults, _mapped, unknown=self.hidden)
         }
         return [replace(task, places=places.get(task.tid, task.places)) for task in tasks]
 
@@ -421,7 +451,7 @@ class _Reader:
         """With the place of a thread of the kernel that writes a file system back, or serves a loop
         device: its name says so."""
         match = _WORKER.fullmatch(task.comm)
-        if not match or task.pid in self.views:
+        if not match or task.pid not in self.kernel:
             return task
         if match["loop"]:
             path = children.text(f"/sys/block/{match['loop']}/loop/backing_file").rstrip("\n")
@@ -518,11 +548,17 @@ class _Reader:
                 others[f"socket:[{inode}]"] = ends_of
         ends = {link for link in inodes if link.startswith("pipe:[")}
         ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}
-        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         holders: dict[str, dict[int, str]] = {}
-        for rows in self.each(pids, lambda pid: children.holding(pid, ends)):
-            for pid, link, mode in rows:
-                holders.setdefault(link, {})[pid] = holders.get(link, {}).get(pid, "") + mode
+        wanted_links = frozenset(ends)
+        pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+        left = [((0, wanted_links), pid) for pid in pids]
+        while left:  # some descriptors of each at a time
+            answers = self.each(left, children.holding)
+            for pid, rows, _ in answers:
+                for link, mode in rows:
+                    own_modes = holders.setdefault(link, {})
+                    own_modes[pid] = own_modes.get(pid, "") + mode
+            left = [((following, wanted_links), pid) for pid, _, following in answers if following]
 
         def ended(task: Task, fd: Descriptor) -> Descriptor:
             if fd.link.startswith("pipe:["):
@@ -591,11 +627,8 @@ def owner(pid: int) -> tuple[int | None, str]:
     return int(uid[1]), cgroups.name(children.text(f"/proc/{pid}/cgroup")) or "/"
 
 
-def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
-    """Whether a thread may wait for a file system."""
-    if state == "D":
-        return True
-    return state == "S" and not kernel and not _IDLE.match(wchan or "0")
+def _mapped(item: tuple[int, int]) -> tuple[int, list[tuple[int, str]]]:
+    return arguments.mapped(*item)
 
 
 def _named(mounts: list[Connection], processes: dict[int, Process]) -> dict[int, set[str]]:
@@ -645,7 +678,12 @@ def _counted(connection: Connection, directory: int) -> Connection:
     return replace(connection, waiting=waiting, max_background=limit)
 
 
-def _unmounted(directory: int, known: set[int]) -> list[Connection]:
-    """Connections without a mount: somebody still waits on one that was unmounted."""
-    numbers = [int(name) for name in os.listdir(directory) if name.isdecimal()]
+def _unmounted(numbers: Iterable[int], known: set[int]) -> list[Connection]:
+    """Return connections without a mount: somebody still waits on one that was unmounted."""
     return [Connection(number, "", "", "") for number in numbers if number not in known]
+
+
+def _listed(directory: int) -> dict[int, int | None]:
+    """Return the requests that wait, by connection, of all connections."""
+    numbers = [int(name) for name in os.listdir(directory) if name.isdecimal()]
+    return {number: counter(directory, number, "waiting") for number in numbers}

@@ -188,17 +188,42 @@ class Connection:
     also: tuple[str, ...] = ()
     hidden: bool = False
     user: int | None = None  # who mounted it
+    settled: bool = False  # it had no request for a moment after the look
+    late: bool = False  # not all that may answer it could be looked at in time
 
 
 @dataclass(frozen=True)
 class Moment:
+    """``silent``: processes and threads that did not answer in time. Those that may wait for a
+    mount nevertheless: ``unseen``, of which nothing is known, ``hidden``, which were not examined
+    closely; ``whose``: users and how many of these they have. ``counted``: the kernel's list of
+    connections was read; ``unread``: mount namespaces that were not; ``autofs``: there is such a
+    mount here; ``own``: processes of fusetools."""
+
     kernel: str
     connections: tuple[Connection, ...]
     processes: tuple[Process, ...]
     tasks: tuple[Task, ...]
-    silent: tuple[int, ...] = ()  # processes or threads that could not be examined in time
+    silent: tuple[int, ...] = ()
     root: bool = True
     pid_namespace: bool = False  # processes outside ours cannot be seen
     fusectl: str = ""  # directory of the connections' files
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    unseen: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
+    whose: tuple[tuple[str, int], ...] = ()
+    counted: bool = True
+    unread: int = 0
+    autofs: bool = False
+    own: frozenset[int] = frozenset()
+
+    @property
+    def partial(self) -> bool:
+        """Somebody may wait who was not examined."""
+        return bool(self.unseen or self.hidden) or not self.root or self.pid_namespace
+
+    def is_own(self, task: Task) -> bool:
+        """Whether a thread is one of fusetools: not of a workload that is still being loaded."""
+        loads = task.call.startswith("exec") or any("exec" in name for name in task.stack)
+        return task.pid in self.own and not loads

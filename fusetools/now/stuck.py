@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
+from fusetools.now import verdict
 from fusetools.now.fixes import abort, restart
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
 from fusetools.now.threads import (
@@ -58,6 +59,8 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
         older_seconds=older,
         seconds=moment.seconds,
         notes=moment.notes,
+        unknown=verdict.unknown(moment, results, all_mounts=not paths),
+        unread=moment.unread,
     )
 
 
@@ -103,7 +106,7 @@ class _Graph:
             ]
             if len(possible) == 1:
                 self.places[task.tid] = possible[0].number
-            elif task.age is None or task.age >= self.older:
+            elif (task.age is None or task.age >= self.older) and not self.moment.is_own(task):
                 self.unplaced.append(task)
 
     def _place(self, task: Task) -> bool:
@@ -318,15 +321,17 @@ class _Graph:
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
         threads = self.of.get(daemon.pid, []) if daemon else []
         own = {task.tid for task in threads}
-        late = [
+        old = [
             task
             for task in callers
             if (task.age is None or task.age >= self.older)
             and (task.tid not in own or task.in_fuse)
         ]
+        late = [task for task in old if not self.moment.is_own(task)]
         causes = self.causes(connection, late)
-        state = "stuck" if causes else "busy" if callers or connection.waiting else "quiet"
-        outside = [task for task in callers if task.tid not in own]
+        ours = len(old) - len(late)
+        state = verdict.state(self.moment, connection, bool(causes), len(callers), ours)
+        outside = [task for task in callers if task.tid not in own and not self.moment.is_own(task)]
         return StuckMount(
             path=connection.path,
             fstype=connection.fstype,
@@ -340,6 +345,7 @@ class _Graph:
             causes=tuple(causes),
             callers=tuple(self.blocked(task) for task in outside),
             threads=tuple(self.blocked(task) for task in threads),
+            own=ours,
         )
 
     def causes(self, connection: Connection, late: list[Task]) -> list[Cause]:

@@ -17,12 +17,20 @@ from fusetools.record import symbols
 from fusetools.results.doctor import PROBED, Described, Doctor
 
 
-def examined(facts: HostFacts, hanging: Sequence[str] = ()) -> Doctor:
-    """``hanging``: mounts that do."""
+def examined(facts: HostFacts, hanging: Sequence[str] = (), unknown: Sequence[str] = ()) -> Doctor:
+    """``hanging``: mounts that do; ``unknown``: those that may."""
     mounts = tuple(describe(facts, mount) for mount in facts.mounts)
     diagnosis = counted(diagnose(facts), mounts)
     advice = (*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice))
-    return Doctor(diagnosis.works, diagnosis.layers, mounts, tuple(hanging), advice, facts)
+    return Doctor(
+        works=diagnosis.works,
+        layers=diagnosis.layers,
+        mounts=mounts,
+        stuck=tuple(hanging),
+        advice=advice,
+        facts=facts,
+        unknown=tuple(unknown),
+    )
 
 
 def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:

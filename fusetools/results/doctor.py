@@ -28,7 +28,8 @@ PROBED = ("callbacks", "callbacks' entries", "replies", "nothing")
 
 @dataclass(frozen=True)
 class Doctor:
-    """``works``: recording works here; ``stuck``: mounts that hang now; ``facts``: of the host."""
+    """``works``: recording works here; ``stuck``: mounts that hang now; ``facts``: of the host;
+    ``unknown``: mounts that may hang, which could not be examined."""
 
     works: bool
     layers: tuple[Layer, ...]
@@ -36,3 +37,4 @@ class Doctor:
     stuck: tuple[str, ...]
     advice: tuple[Advice, ...]
     facts: HostFacts
+    unknown: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ KINDS = (
 @dataclass(frozen=True)
 class StuckMount:
     """A connection: ``state`` is stuck (callers wait for longer than ``older_seconds``, or its
-    daemon cannot answer), busy (requests wait, none for long) or quiet."""
+    daemon cannot answer), unknown (a caller or the daemon could not be examined), own (``own``
+    processes of fusetools wait, and nobody else), busy (requests wait, none for long) or quiet."""
 
     path: str
     fstype: str
@@ -75,12 +76,27 @@ class StuckMount:
     causes: tuple[Cause, ...] = ()
     callers: tuple[Blocked, ...] = ()
     threads: tuple[Blocked, ...] = ()
+    own: int = 0
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Why a hang may not have been seen. ``kind``: one of UNKNOWN; ``text``: a sentence; ``fix``: a
+    command that shows more."""
+
+    kind: str
+    text: str
+    fix: str = ""
+
+
+UNKNOWN = ("time", "user", "pid_namespace", "fusectl")
 
 
 @dataclass(frozen=True)
 class Stuck:
     """``unplaced``: threads that wait in FUSE for an unknown mount; ``silent``: threads that could
-    not be examined in time."""
+    not be examined in time; ``unknown``: why it is not known whether something is stuck, empty if
+    it is known; ``unread``: mount namespaces whose mounts could not be read in time."""
 
     kernel: str
     mounts: tuple[StuckMount, ...]
@@ -89,6 +105,8 @@ class Stuck:
     older_seconds: float = 1.0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    unread: int = 0
 
     JSON_SHOWN = ("stuck",)
 

@@ -791,8 +791,3 @@ def test_threads_that_could_not_be_looked_at_are_not_idle() -> None:
         assert "1 of its threads could not be looked at" in cause.text
     (cause,) = causes(caller(), thread(101, 0.1, call="nanosleep"), silent=(102,))
     assert cause.kind == "sleep"
-
-
-def test_a_mount_is_not_called_busy_if_callers_could_not_be_looked_at() -> None:
-    printed = render(stuck(moment(reader(101), silent=(500,))))
-    assert "whether what could not be looked at waits cannot be known" in " ".join(printed.split())

@@ -12,15 +12,34 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mounts import wait_until
 
 from fusetools.host import sockets as internet
-from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
+from fusetools.now import arguments, bounded, census, children, machine, sockets, syscalls
 from fusetools.now.moment import RING, Process, Task
 from fusetools.now.places import Table
+
+
+def asked(
+    items: Iterable[Any],
+    answer: Callable[[Any], Any],
+    share: float = 1.0,
+    unknown: list[int] | None = None,
+) -> list[Any]:
+    """Asker.each() without children."""
+    found = []
+    for item in items:
+        result = answer(item)
+        if result is not None:
+            found.append(result)
+        elif unknown is not None:
+            unknown.append(item[1])
+    return found
 
 
 def test_who_does_not_answer_in_time_is_left_out() -> None:
@@ -109,6 +128,28 @@ def test_one_that_runs_is_not_overtaken(tmp_path: Path) -> None:
         (n, n) for n in (1, 2, 3)
     ]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_one_that_runs_for_long_does_not_take_the_time_of_others(tmp_path: Path) -> None:
+    """Any user can make a process that takes long to look at."""
+
+    def answer(item: int) -> int:
+        while item == 1 and not (tmp_path / "2").exists():
+            pass
+        (tmp_path / f"{item}").touch()
+        return item
+
+    assert list(bounded.each([1, 2], answer, 0.1, bounded.Limit(30))) == [(2, 2), (1, 1)]
+
+
+def test_a_part_of_a_limit_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = {"self": 0.0, 7: 0.5}
+    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
+    limit = bounded.Limit(2)
+    part = limit.part(0.25)
+    assert (part.end(), limit.end()) == (limit.begin + 0.5, limit.begin + 2)
+    part.ends(7)  # a child's wait for a CPU counts for the whole
+    assert (part.end(), limit.end()) == (limit.begin + 1, limit.begin + 2.5)
 
 
 def test_who_stays_behind_holds_nothing_of_ours() -> None:
@@ -309,7 +350,7 @@ def test_this_host_is_read() -> None:
     sleeper.start()
     try:
         (process,) = children.process(os.getpid())
-        assert sleeper.native_id in [tid for tid, *_ in process["threads"]]
+        assert sleeper.native_id in process["threads"]
         _, tid, row = children.task((os.getpid(), sleeper.native_id or 0))
         assert tid == sleeper.native_id
         assert row is not None and row["state"] in ("S", "R")
@@ -345,7 +386,7 @@ def test_the_age_of_a_thread_without_a_stamp(
     monkeypatch.setattr(children, "task", task)
     monkeypatch.setattr(machine, "AGAIN", 0)
     reader = machine._Reader(30)
-    monkeypatch.setattr(reader, "each", lambda items, answer: [answer(item) for item in items])
+    monkeypatch.setattr(reader, "each", asked)
     process = Process(500, 1, "ls", "D", threads=(500,))
     (found,) = reader._tasks([(500, 500)], {500: process})
     assert found.age == age
@@ -435,15 +476,18 @@ def test_a_process_is_seen_without_its_stacks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(children, "names", lambda name: ["500", "501"] if "task" in name else [])
     monkeypatch.setattr(children, "link", lambda name: name)
     (row,) = children.process(500)
-    assert (row["comm"], row["uid"]) == ("a b) c", 7)
-    assert row["threads"] == [(500, "S", "0", False), (501, "S", "0", False)]
+    assert row["comm"] == "a b) c"
+    assert row["waits"] == [(500, "S", "0"), (501, "S", "0")]
+    assert children.closer((500, 500))["uid"] == 7
     assert not [name for name in read if name.endswith("stack")]
     reader = machine._Reader(30)
-    waits = [(500, "S", "request_wait_answer", False), (501, "S", "request_wait_answer", False)]
-    monkeypatch.setattr(reader, "each", lambda items, answer, _: [answer(item) for item in items])
-    assert reader._threads([row]) == {500: waits}
-    monkeypatch.setattr(reader, "each", lambda *_: [])  # it does not answer
-    assert reader._threads([row]) == {500: row["threads"]}
+    waits = [(500, "S", "request_wait_answer"), (501, "S", "request_wait_answer")]
+    monkeypatch.setattr(reader, "each", asked)
+    assert census.Census(reader, [500]).threads == {500: waits}
+    # Its stacks do not answer: it may wait.
+    monkeypatch.setattr(children, "sleeps_in", lambda _: None)
+    silent = census.Census(reader, [500])
+    assert (silent.threads, silent.unseen) == ({500: row["waits"]}, [500])
 
 
 def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,15 +500,23 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
                 "ppid": 1,
                 "comm": "x",
                 "state": "S",
-                "uid": 0,
-                "tracer": 0,
-                "cgroup": "",
+                "start": 1,
+                "of_kernel": False,
+                "forked": False,
+                "owner": 0,
                 "mnt": "mnt:[1]",
                 "root": "/",
-                "fuse": [(5, 40)] if pid == 900 else [],
-                "threads": [(pid, "D", "request_wait_answer", False)],
+                "serves": False,
+                "via": pid,
+                "threads": [pid],
+                "waits": [(pid, "D", "request_wait_answer")],
             }
         ]
+
+    def closer(item: tuple[int, int]) -> dict[str, object]:
+        _, pid = item
+        fuse = [(5, 40)] if pid == 900 else []
+        return {"pid": pid, "uid": 0, "tracer": 0, "cgroup": "", "fuse": fuse, "left": 0}
 
     looked: list[int] = []
 
@@ -474,18 +526,21 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
 
     mountinfo = "29 1 0:9 / / rw - ext4 x rw\n30 22 0:40 / /mnt/a rw - fuse.x a rw\n"
     monkeypatch.setattr(children, "process", process)
+    monkeypatch.setattr(children, "closer", closer)
     monkeypatch.setattr(children, "mountinfo", lambda item: (*item, mountinfo))
     monkeypatch.setattr(children, "task", task)
     monkeypatch.setattr("fusetools.now.machine.os.listdir", lambda _: ["500", "501", "900"])
     monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", None)))
     monkeypatch.setattr(machine, "MOST_THREADS", 2)
     reader = machine._Reader(30)
-    monkeypatch.setattr(reader, "each", lambda items, answer, *_: [answer(item) for item in items])
+    reader.mountinfo = mountinfo
+    monkeypatch.setattr(reader, "each", asked)
     moment = reader.moment()
     assert children.of_fuse(("mnt:[1]", 5)) == ("mnt:[1]", 5, mountinfo.split("\n")[1])
     assert moment.connections[0].daemon == 900
     assert looked == [900, 500]
     assert moment.notes == ("only 2 of 3 threads were examined",)
+    assert moment.hidden == (501,) and moment.partial
 
 
 def test_what_a_system_call_is_about(tmp_path: Path) -> None:
@@ -616,7 +671,7 @@ def test_a_thread_of_this_host_through_a_child() -> None:
         time.sleep(0.3)
         reader = machine._Reader(30)
         (row,) = children.process(pid)
-        assert tid in [number for number, *_ in reader._threads([row])[pid]]
+        assert tid in census.Census(reader, [pid]).rows[pid]["threads"]
         reader.views[pid] = machine._View(row["mnt"], row["root"])
         (found,) = reader._tasks([(pid, tid)], {pid: Process(pid, 1, "x", "S", threads=(tid,))})
     finally:

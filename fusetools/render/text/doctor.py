@@ -26,6 +26,10 @@ def render(result: Doctor) -> str:
     if result.stuck:
         hanging = ", ".join(result.stuck)
         lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]
+    if result.unknown:
+        unknown = ", ".join(result.unknown)
+        text = f"Not known whether these hang now: {unknown}; fusetools stuck shows why"
+        lines += ["", *_prose(text, "")]
     if facts.ftrace_users:
         lines += ["", "Others trace here now:"]
         for user in facts.ftrace_users:

@@ -22,19 +22,23 @@ def render(result: Stuck) -> str:
 
 
 def _lines(result: Stuck) -> Iterator[str]:
-    order = {"stuck": 0, "busy": 1, "quiet": 2}
+    order = {"stuck": 0, "unknown": 1, "own": 2, "busy": 3, "quiet": 4}
     for mount in sorted(result.mounts, key=lambda mount: order[mount.state]):
         if mount.state == "stuck":
-            yield from _stuck(mount)
+            yield from _stuck(mount, result)
             yield ""
         else:
-            yield from _prose(f"{_name(mount)}: {_well(mount, result)}", "")
+            yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
     if not result.mounts:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
         yield "Threads that wait in FUSE, for which mount cannot be known:"
         yield from _threads(result.unplaced)
-    if result.silent:
+    for unknown in result.unknown:
+        yield from _prose(f"not known: {unknown.text}", "")
+        if unknown.fix:
+            yield f"  fix: {printable(unknown.fix)}"
+    if result.silent and not any(unknown.kind == "time" for unknown in result.unknown):
         who = plural(len(result.silent), "process or thread", "processes or threads")
         pids = ", ".join(map(str, result.silent[:8]))
         yield from _prose(
@@ -42,15 +46,19 @@ def _lines(result: Stuck) -> Iterator[str]:
             f"(they hold a lock of the kernel's, or there was no time left): {pids}",
             "",
         )
+    if result.unread:
+        count = plural(result.unread, "other mount namespace")
+        yield from _prose(f"the mounts of {count} could not be read in time", "")
     for note in result.notes:
         yield from _prose(note, "")
 
 
-def _name(mount: StuckMount) -> str:
+def _name(mount: StuckMount, result: Stuck) -> str:
     where = f", in the mount namespace of pid {mount.namespace_of}" if mount.namespace_of else ""
     daemon = f", {mount.comm}, pid {mount.daemon}" if mount.daemon is not None else ""
     if not mount.path:
-        return f"connection {mount.connection} (mounted nowhere now{daemon})"
+        where = "its mount point is not known" if result.unread else "mounted nowhere now"
+        return f"connection {mount.connection} ({where}{daemon})"
     return f"{mount.path} ({mount.fstype}{daemon}{where})"
 
 
@@ -60,15 +68,21 @@ def _well(mount: StuckMount, result: Stuck) -> str:
             return "no caller is seen that waits; its requests cannot be counted"
         return "nothing waits"
     count = plural(mount.waiting, "request") if mount.waiting else "no request"
+    if mount.state == "own":
+        who = plural(mount.own, "process of fusetools waits", "processes of fusetools wait")
+        return f"not stuck: {who}, left behind by a recording or another command; nobody else does"
+    if mount.state == "unknown":
+        if mount.waiting == 0:
+            return "NOT KNOWN: nothing waits, but its daemon was not found in time"
+        count = "its requests cannot be counted" if mount.waiting is None else f"{count} in flight"
+        return f"NOT KNOWN: {count}; not all that may wait could be examined"
     if result.unplaced and mount.waiting != 0:
         return f"{count} in flight; whether a thread named below waits for one cannot be known"
-    if result.silent and mount.waiting != 0:
-        return f"{count} in flight; whether what could not be looked at waits cannot be known"
     older = f"{result.older_seconds:g} s"
     return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 
 
-def _stuck(mount: StuckMount) -> Iterator[str]:
+def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
     oldest = max((c.age_seconds for c in mount.callers if c.age_seconds is not None), default=None)
     parts = []
     if mount.waiting is not None:
@@ -76,7 +90,7 @@ def _stuck(mount: StuckMount) -> Iterator[str]:
     if mount.callers:
         longest = f", the oldest for {ago(oldest)}" if oldest is not None else ""
         parts.append(f"{plural(len(mount.callers), 'caller')} blocked{longest}")
-    yield from _prose(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
+    yield from _prose(f"{_name(mount, result)}: STUCK: {', '.join(parts)}", "")
     for place, cause in enumerate(mount.causes[:MOST_CAUSES]):
         yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
         if len(cause.chain) > 1:

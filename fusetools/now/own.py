@@ -1,0 +1,73 @@
+"""Processes of fusetools itself: what they wait for is no hang of a mount.
+
+They are known by what an ordinary user cannot make: a recording's note in a directory of root's, a
+note of the children that stayed behind, and the kernel's word that a process was forked from one of
+these and has run no other program since. Names tell nothing: anybody can choose them. The workload
+of a recording has run another program, and is none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools.host import left
+from fusetools.host.files import Files
+from fusetools.host.processes import lock_holder
+from fusetools.now.children import ProcessRow, text
+from fusetools.record.state import DIRECTORY
+
+MOST = 4 << 20  # bytes of a recording's note
+
+
+def own_processes(rows: Iterable[ProcessRow], place: Path = DIRECTORY) -> frozenset[int]:
+    """Return this process, those of running recordings, those that stayed behind, and all that were
+    forked from them and have run no other program."""
+    known = {row["pid"]: row for row in rows}
+    noted = [*left.noted(), *(pair for pair in _recorders(place))]
+    own = {os.getpid()}
+    own |= {pid for pid, start in noted if pid in known and known[pid]["start"] == start}
+    own |= {pid for pid in _recordings(place) if pid in known and known[pid]["owner"] == 0}
+    children: dict[int, list[int]] = {}
+    for pid, row in known.items():
+        if row["forked"]:
+            children.setdefault(row["ppid"], []).append(pid)
+    found: set[int] = set()
+    while own:
+        pid = own.pop()
+        if pid not in found:
+            found.add(pid)
+            own.update(children.get(pid, ()))
+    return frozenset(found)
+
+
+def _folders(place: Path) -> list[Path]:
+    """Return the directories of recordings; only root can enter them, or make them."""
+    try:
+        return [path for path in place.iterdir() if path.is_dir() and path.stat().st_uid == 0]
+    except OSError:
+        return []
+
+
+def _recordings(place: Path) -> list[int]:
+    """Return the processes that record, by the kernel's word on their locks."""
+    found = []
+    for folder in (place, *_folders(place)):
+        with contextlib.suppress(OSError):
+            holder = lock_holder(Files(Path("/")), (folder / "lock").stat())
+            if holder is not None:
+                found.append(holder)
+    return found
+
+
+def _recorders(place: Path) -> list[tuple[int, int]]:
+    """Return (pid, start) of the programs that recordings have started to record."""
+    found: list[tuple[int, int]] = []
+    for folder in _folders(place):
+        with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+            state = json.loads(text(str(folder / "state.json"), MOST))
+            found += [(int(pid), int(start)) for pid, start in state.get("processes", ())]
+    return found

@@ -1,0 +1,155 @@
+"""`stuck` beside a crowd of an ordinary user: `crowds.py [--idle] [KIND COUNT [SIZE]]`.
+
+Without a kind (tests/live/crowd.py) each of CROWDS. In a mount namespace of its own a
+mount hangs (--idle: nothing waits there), and `fusetools stuck` is asked. A line of JSON for each
+crowd: its name, the exit status, the mount's state, what is not known, and the seconds it took.
+Status 1: an exit status of 0 beside a hang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+LIVE = ROOT / "tests" / "live"
+CLONE_NEWNS, MS_REC_PRIVATE, MNT_DETACH = 0x20000, 0x44000, 2
+LONG = 1.5  # seconds that a caller waits before anybody looks
+OPEN = 20_000  # descriptors
+CROWDS = (
+    "nobody", "descriptors 200 20000", "descriptors 1000 1000", "threads 21000",
+    "threads 21000 PATH", "threads 200 PATH", "forks 50", "waiting 2000", "named 50",
+    "namespaces 100 1000", "commands 100", "callers 1000 PATH",
+)  # fmt: skip
+
+
+def libc(function: str, *arguments: object) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, function)(*arguments):
+        raise OSError(ctypes.get_errno(), function)
+
+
+@contextlib.contextmanager
+def started(*command: object, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A group of processes whose first one has said a word; killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **more,
+    )
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError(f"{' '.join(map(str, command))} did not start")
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@contextlib.contextmanager
+def mount(delay: float) -> Iterator[Path]:
+    """A mount whose lookups take so long, seen in this mount namespace alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mount")
+        path.mkdir()
+        with started(LIVE / "rawfs.py", path, "--delay", delay):
+            try:
+                yield path
+            finally:
+                # The daemon's end, which comes next, ends what waits there.
+                libc("umount2", os.fsencode(path), MNT_DETACH)
+
+
+def waits(caller: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(OSError):
+        return "fuse_" in Path(f"/proc/{caller.pid}/stack").read_text()
+    return False
+
+
+def asked(path: Path) -> dict[str, Any]:
+    """What stuck says of the mount."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "stuck", "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    took = time.monotonic() - begin
+    if done.stderr:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout)
+    (own,) = [one for one in found["mounts"] if one["path"] == str(path)] or [{}]
+    return {
+        "status": done.returncode,
+        "state": own.get("state"),
+        "waiting": own.get("waiting"),
+        "callers": [one["comm"] for one in own.get("callers", ())][:3],
+        "daemon": own.get("comm"),
+        "unknown": [one["kind"] for one in found.get("unknown", ())],
+        "silent": len(found["silent"]),
+        "seconds": round(took, 1),
+    }
+
+
+def beside(crowd: str, idle: bool) -> dict[str, Any]:
+    """The crowd comes first: its processes have the lower numbers."""
+    kind, *more = crowd.split()
+    asks = bool(more) and more[-1] == "PATH"
+    with contextlib.ExitStack() as stack:
+        if kind != "nobody" and not asks:
+            stack.enter_context(started(LIVE / "crowd.py", kind, *more))
+        # Who waits for the mount can only end after it.
+        with mount(0 if idle else 1000) as path:
+            if asks:
+                words = [word.replace("PATH", f"{path}/file") for word in more]
+                stack.enter_context(started(LIVE / "crowd.py", kind, *words))
+            elif not idle:
+                caller = subprocess.Popen(["stat", path / "file"], stdout=subprocess.DEVNULL)
+                stack.callback(caller.wait)
+                stack.callback(caller.kill)
+                while not waits(caller):
+                    time.sleep(0.01)
+            time.sleep(LONG)
+            answer = asked(path)
+    return {"crowd": crowd, **answer}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("crowd", nargs="*")
+    parser.add_argument("--idle", action="store_true")
+    given = parser.parse_args()
+    libc("unshare", CLONE_NEWNS)
+    libc("mount", b"none", b"/", None, MS_REC_PRIVATE, None)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(OPEN, most), max(OPEN, most)))
+    blind = False
+    for crowd in [" ".join(given.crowd)] if given.crowd else CROWDS:
+        answer = beside(crowd, given.idle)
+        print(json.dumps(answer), flush=True)
+        blind |= not given.idle and answer["status"] == 0
+    return 1 if blind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
