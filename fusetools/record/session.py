@@ -291,8 +291,14 @@ class Recording(Probing, Finishing):
 
     def _memory_of(self) -> list[int]:
         """Return the processes whose memory samples may hold: the daemons, and the workload if its
-        stacks are to be copied."""
-        daemons = [pid for pid in self._servers() if pid != self.pid and started(pid)]
+        stacks are to be copied.
+
+        A user's own probe set reads only daemons that permissions.check_probe_set() has seen.
+        """
+        pids = set(self._servers()) - {self.pid}
+        if any(event.per_task and not event.stack for event in self.plan.events):
+            pids &= {target.mount.daemon_pid for target in self.plan.targets} - {None}
+        daemons = [pid for pid in sorted(pids) if started(pid)]
         return [*daemons, *self._callers] if self.request.call_graph == "dwarf" else daemons
 
     def _start_perf(
