@@ -178,7 +178,7 @@ def test_record_refuses_as_doctor_says(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = dataclasses.replace(NEWEST, mounts=(GOOD,), **changes)
-    monkeypatch.setattr(preflight, "read_host", lambda trial: facts)
+    monkeypatch.setattr(preflight, "read_host", lambda trial, paths: facts)
     with pytest.raises(Error) as refused:
         preflight.prepare(Workload(command=("true",)))
     diagnosis = diagnose(facts)
