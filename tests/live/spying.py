@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mounts import mount_entry, wait_until
+from mounts import end_with_the_test, mount_entry, wait_until
 from recording import COMMAND
 
 from fusetools import core
@@ -102,7 +102,8 @@ run()
 class Case:
     """One recording. ``limit``: what the caller's shell does before sudo; ``kill``: the phase in
     which the recording gets SIGKILL; ``merger``: of MERGERS; ``full``: its disk is, in the end;
-    ``flight``: a flight recorder that writes one recording."""
+    ``flight``: a flight recorder that writes one recording. ``options`` may name the victims' pids
+    ({root}, {other}, {alike}) and the caller's directory ({theirs})."""
 
     limit: str = ""
     options: tuple[str, ...] = ()
@@ -122,8 +123,8 @@ def chosen(seed: random.Random) -> Case:
     return Case(
         limit=seed.choice(LIMITS),
         options=seed.choice(OPTIONS),
-        kill=seed.choice(("", "", *PHASES)),
-        merger=seed.choice(("", *MERGERS)),
+        kill=seed.choice((*[""] * 4, *PHASES)),
+        merger=seed.choice((*[""] * 6, "panics once", "has no threads", *MERGERS)),
         full=seed.random() < 0.15,
         flight=seed.random() < 0.15,
     )
@@ -144,6 +145,7 @@ class Spy:
         self.theirs = folder / "theirs"
         self.mount = folder / "mount"
         self.tokens: dict[str, bytes] = {}
+        self.known = {"theirs": str(self.theirs)}
         self._victims: list[subprocess.Popen[str]] = []
         self._number = 0
 
@@ -161,8 +163,12 @@ class Spy:
         source = Path(__file__).with_name("victim.c")
         flags = ["-O1", "-mno-red-zone", "-fomit-frame-pointer"]
         subprocess.run(["cc", *flags, "-o", program, source], check=True)
-        users = {"root's": ("rooted", ""), "another user's": ("others", OTHER)}
-        for whose, (name, user) in {**users, "one named alike": ("bindfs", "")}.items():
+        victims = {
+            "root": ("rooted", ""),
+            "other": ("others", OTHER),
+            "alike": ("bindfs", ""),
+        }
+        for whose, (name, user) in victims.items():
             token = secrets.token_bytes(8)
             self.tokens[whose] = token
             number = int.from_bytes(token, "little")
@@ -171,8 +177,10 @@ class Spy:
                 [*(words if user else []), program, name, f"{number:016x}"],
                 stdout=subprocess.PIPE,
                 text=True,
+                preexec_fn=end_with_the_test,
             )
             self._victims.append(victim)
+            self.known[whose] = str(victim.pid)
             assert victim.stdout is not None
             assert victim.stdout.readline() == "ready\n"
         return self
@@ -217,9 +225,10 @@ class Spy:
         shutil.chown(place, CALLER, CALLER)
         work = (
             f"ls {self.mount} >/dev/null; cat {self.mount}/file-1 >/dev/null; >{place}/began; "
-            f"until [ -e {place}/go ]; do sleep 0.05; done"
+            f"while [ -e {place}/began ] && [ ! -e {place}/go ]; do sleep 0.05; done"
         )
-        words = ["record", "--mount", str(self.mount), "-o", f"{place}/out", *case.options]
+        options = [option.format(**self.known) for option in case.options]
+        words = ["record", "--mount", str(self.mount), "-o", f"{place}/out", *options]
         words += ["--flight", "5"] if case.flight else ["--", "sh", "-c", work]
         with tempfile.TemporaryFile("w+") as log:
             process = self._start([self._program(case), *words], case.limit, log.fileno())

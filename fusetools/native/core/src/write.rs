@@ -197,7 +197,7 @@ pub struct Extras {
     /// From when to when all inputs recorded: other samples are left out.
     pub span: Option<(u64, u64)>,
     /// The output is for a user who may not read the memory of others: no copies of stacks and registers, whether or not they can be
-    /// unwound; user stacks only of the processes of `scope`, and of them only addresses of code.
+    /// unwound; user stacks and calls only of the processes of `scope`, and of stacks only addresses of code.
     pub private: bool,
     /// Whether the output's records are packed, as by `perf record -z`: a tenth of the bytes.
     pub packed: bool,
@@ -333,7 +333,7 @@ fn write(
                 )));
             }
             (Input::Trace(dat), Some(survey)) => {
-                let survey = survey.with(&apart, extras.daemons.as_deref());
+                let survey = survey.with(&apart, extras.daemons.as_deref(), extras.private);
                 sources.push(Box::new(Trace::new(dat, survey)));
             }
             (Input::Trace(_), None) => {}

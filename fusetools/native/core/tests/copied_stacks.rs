@@ -286,6 +286,38 @@ fn a_private_recording_holds_user_stacks_of_its_processes_and_code_alone() {
 }
 
 #[test]
+fn a_private_recording_holds_no_calls_of_others() {
+    let event = Event::new("syscalls:sys_enter_read", 501, &[11]);
+    let records = [7, 8].map(|pid| {
+        event.sample(&Sample {
+            id: 11,
+            pid,
+            tid: pid,
+            time: 10,
+            raw: vec![5; 20],
+            ..Sample::default()
+        })
+    });
+    let file = PerfData {
+        events: vec![event],
+        formats: FORMATS.to_vec(),
+        records: records.to_vec(),
+    };
+    let samples = |extras: &Extras| {
+        let out = merged_with("calls", &file.bytes(), extras).unwrap();
+        let reader = Reader::from_bytes(out).unwrap();
+        let samples = reader.records().filter(|record| record.kind == 9);
+        let of = samples.map(|record| {
+            let layout = reader.attrs()[record.event.unwrap()].layout;
+            layout.task(&record.bytes).unwrap().0
+        });
+        of.collect::<Vec<_>>()
+    };
+    assert_eq!(samples(&private(Some(Files::default()))), [7]);
+    assert_eq!(samples(&Extras::default()), [7, 8]);
+}
+
+#[test]
 fn damaged_copies() {
     let event = event();
     let records = (0..20).map(|n| sample(&event, 10 + n, 2, 0x5555_0000_1234, &[7; 200], 256));

@@ -111,6 +111,12 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
     }
 }
 
+/// Whether it is an event of one process's calls, which concerns nobody else.
+pub(super) fn of_own_calls(name: &str) -> bool {
+    let systems = ["syscalls:", "sock:", "io_uring:"];
+    systems.iter().any(|system| name.starts_with(system))
+}
+
 /// Processes of a recording's scope, and those that they start.
 #[derive(Default)]
 pub(super) struct Scope {
