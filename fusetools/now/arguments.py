@@ -21,6 +21,7 @@ from fusetools.now.moment import RING, Task
 
 LONGEST_PATH = 4096
 MOST_WAITED = 256  # descriptors of one poll or epoll
+MOST_LOCKS = 4 << 20  # bytes of /proc/locks: any user can hold millions
 
 _SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, that of 32-bit programs, F_OFD_SETLKW
 _FORKS = ("vfork", "fork", "clone", "clone3")
@@ -177,6 +178,11 @@ def mapped(pid: int, tid: int) -> tuple[int, list[tuple[int, str]]]:
             device = int(match[1], 16) << 20 | int(match[2], 16)
             files[device, match[3].replace("\\012", "\n")] = None
     return tid, list(files)
+
+
+def waiting_for_locks(name: str) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the rows of lock_holders(), from a file that may be very long."""
+    return list(lock_holders(text(name, MOST_LOCKS)).items())
 
 
 def lock_holders(text: str) -> dict[int, tuple[int, ...]]:

@@ -28,7 +28,7 @@ from fusetools.host.mounts import (
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Asker
-from fusetools.now.census import DAEMONS, Census, by_suspicion
+from fusetools.now.census import Census, by_suspicion
 from fusetools.now.fusectl import counter, fusectl
 from fusetools.now.moment import (
     AUTOFS,
@@ -176,7 +176,7 @@ class _Reader(Asker):
             whose=tuple((names.get(uid, str(uid)), count) for uid, count in whose),
             unread=self.unread,
             autofs=bool(parse_autofs(self.mountinfo)),
-            own=own_processes(census.rows.values()),
+            own=own_processes(census.rows.values()) if census.in_fuse else frozenset(),
         )
 
     def _settled(self, moment: Moment, directory: int) -> Moment:
@@ -218,7 +218,7 @@ class _Reader(Asker):
         names, closer = users(), census.closer
         # Only an old kernel does not show the connections.
         unknown = [pid for pid, row in closer.items() if any(n is None for _, n in row["fuse"])]
-        commands = dict(self.each(unknown, children.arguments, DAEMONS))
+        commands = dict(self.each(unknown, children.arguments, MOUNTS))
         processes = {}
         for pid, row in census.rows.items():
             more = closer.get(pid)
@@ -464,7 +464,8 @@ class _Reader(Asker):
         """The tasks with the holders of the file locks that they wait for."""
         if not any(task.call in ("flock", "fcntl") for task in tasks):
             return tasks
-        holders = arguments.lock_holders(children.text("/proc/locks", 4 << 20))
+        found = self.each(["/proc/locks"], arguments.waiting_for_locks, CALLS)
+        holders = {pid: tuple(others) for rows in found for pid, others in rows}
         return [
             replace(task, holders=holders.get(task.pid, ()))
             if task.call in ("flock", "fcntl")

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools.host import left
-from fusetools.host.files import Files
-from fusetools.host.processes import lock_holder
+from fusetools.now.arguments import MOST_LOCKS
 from fusetools.now.children import ProcessRow, text
 from fusetools.record.state import DIRECTORY
 
@@ -53,14 +52,18 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _recordings(place: Path) -> list[int]:
-    """Return the processes that record, by the kernel's word on their locks."""
-    found = []
+    """Return the processes that record, by the kernel's word on their locks (proc_locks(5))."""
+    files = set()
     for folder in (place, *_folders(place)):
         with contextlib.suppress(OSError):
-            holder = lock_holder(Files(Path("/")), (folder / "lock").stat())
-            if holder is not None:
-                found.append(holder)
-    return found
+            status = (folder / "lock").stat()
+            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+            files.add(f"{device}:{status.st_ino}")
+    if not files:
+        return []
+    lines = (line.split() for line in text("/proc/locks", MOST_LOCKS).split("\n"))
+    held = ((row[4], row[5]) for row in lines if len(row) > 5 and row[1] == "FLOCK")
+    return [int(pid) for pid, file in held if file in files and pid.isdecimal()]
 
 
 def _recorders(place: Path) -> list[tuple[int, int]]:

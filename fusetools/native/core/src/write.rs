@@ -333,7 +333,7 @@ fn write(
                 )));
             }
             (Input::Trace(dat), Some(survey)) => {
-                let survey = survey.with(&apart, extras.daemons.as_deref(), extras.private);
+                let survey = survey.with(&apart, extras.daemons.as_deref());
                 sources.push(Box::new(Trace::new(dat, survey)));
             }
             (Input::Trace(_), None) => {}

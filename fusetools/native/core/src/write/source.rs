@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use super::bundles::Apart;
 use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, without, Stacked, Stacks, MEMORY};
-use super::waits::{about, about_whom, of_own_calls, read, tells, tells_by_name, Tells, SWITCH};
+use super::waits::{about, about_whom, read, tells, tells_by_name, Tells, SWITCH};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -291,13 +291,9 @@ impl Mend {
         }
     }
 
-    /// Cuts out the copies of stacks that are not unwound, and leaves out calls of other processes.
+    /// Cuts out the copies of stacks that are not unwound.
     pub(super) fn private(mut self, reader: &Reader, private: bool) -> Mend {
-        let events = reader.attrs().iter().zip(reader.events());
-        for (written, (attr, info)) in self.written.iter_mut().zip(events) {
-            if private && of_own_calls(&info.name) {
-                written.about.get_or_insert(None);
-            }
+        for (written, attr) in self.written.iter_mut().zip(reader.attrs()) {
             let of_memory = attr.layout.sample_type & MEMORY != 0;
             if private && of_memory && written.copied.is_none() {
                 written.cut = Some(u64_at(&attr.raw, 80).unwrap_or(0));
@@ -581,12 +577,8 @@ impl Survey {
         mut self,
         apart: &HashMap<String, Rc<Apart>>,
         daemons: Option<&[i32]>,
-        private: bool,
     ) -> Survey {
         for kind in self.kinds.iter_mut().flatten() {
-            if private && of_own_calls(&kind.name()) {
-                kind.about.get_or_insert(None);
-            }
             kind.apart = apart.get(&kind.name()).cloned();
             kind.of_daemons = daemons.is_some() && kind.format.system == "fuse_daemon";
         }

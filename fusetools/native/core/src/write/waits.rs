@@ -20,9 +20,6 @@ pub(super) const SWITCH: &str = "sched:sched_switch";
 /// Events that ftrace records as well: only the stacks of perf's samples are used.
 pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
-/// A socket connects, in the thread that asks for it.
-const CONNECT: &str = "sock:inet_sock_set_state";
-
 /// The beginning of the names of events for a single system call.
 pub(super) const ONE_CALL: &str = "syscalls:sys_enter_";
 
@@ -105,14 +102,14 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
     match name {
         SWITCH => Some(place(format, "next_pid")),
         "sched:sched_waking" => Some(place(format, "pid")),
-        "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" | CONNECT => Some(None),
-        _ if name.starts_with(ONE_CALL) => Some(None),
+        "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" => Some(None),
+        _ if of_own_calls(name) => Some(None),
         _ => None,
     }
 }
 
-/// Whether it is an event of one process's calls, which concerns nobody else.
-pub(super) fn of_own_calls(name: &str) -> bool {
+/// Return whether it is an event of one process's calls, which concerns nobody else.
+fn of_own_calls(name: &str) -> bool {
     let systems = ["syscalls:", "sock:", "io_uring:"];
     systems.iter().any(|system| name.starts_with(system))
 }

@@ -1,0 +1,60 @@
+"""`fusetools stuck` beside crowds that an ordinary user can make: a hang is never called well.
+
+The crowds and the mount that hangs are made by tests/faults/crowds.py, in a mount namespace of its
+own; run alone, it tries more of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import mounts
+import pytest
+from sample import ROOT
+
+CROWDS = ROOT / "tests" / "faults" / "crowds.py"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
+]
+
+
+def beside(*crowd: str) -> dict[str, Any]:
+    """What stuck says of the mount; the script reports a crowd that cannot be made."""
+    done = subprocess.run(
+        [sys.executable, CROWDS, *crowd], capture_output=True, text=True, timeout=mounts.HANGS
+    )
+    assert done.stderr == ""
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(found)  # shown when a test fails
+    return found
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        "descriptors 200 20000",
+        "threads 21000",
+        "threads 21000 PATH",  # one of which waits
+        "forks 50",
+        "waiting 1000",
+        "namespaces 20 1000",
+    ],
+)
+def test_a_hang_beside_a_crowd(crowd: str) -> None:
+    """Its cause, or that it is not known: exit status 3 in either case."""
+    found = beside(*crowd.split())
+    assert (found["status"], found["waiting"]) == (3, 1)
+    assert found["state"] == "stuck" or (found["state"] == "unknown" and found["unknown"])
+
+
+def test_a_child_that_was_left_behind_is_no_hang() -> None:
+    """It sleeps in state D, and its parent has ended."""
+    found = beside("left")
+    assert (found["status"], found["state"], found["own"]) == (0, "own", 1)
+    assert (found["waiting"], found["callers"]) == (1, [])
