@@ -549,7 +549,8 @@ def test_a_killed_recording_leaves_function_graph_off(
         {FUSETOOLS} clean > cleaned 2>&1
         ftrace > after
         find . -name '.perf.data*' > files
-        {FUSETOOLS} clean > again"""
+        {FUSETOOLS} clean > again
+        echo > {TRACING}/dynamic_events"""
     )
     during = (tmp_path / "during").read_text()
     assert "current_tracer: function_graph" in during
@@ -560,6 +561,8 @@ def test_a_killed_recording_leaves_function_graph_off(
     assert "nothing was left" in (tmp_path / "again").read_text()
 
 
+# On one kernel tests/live/test_faults_live.py fills a disk.
+@pytest.mark.usefixtures("campaign")
 def test_a_disk_that_fills_ends_the_recording(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     guest(
         f"""{MOUNT}
