@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"  # Cargo.toml has the same, held by a test
+__version__ = "0.1.0"  # a test keeps Cargo.toml equal
 __all__ = ["Error", "Filters", "Recording", "__version__", "open"]
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # On first use, so that the command line starts without them.
+    # Import on first use: the command line starts faster without these modules.
     if name == "Error":
         from fusetools.errors import Error
 

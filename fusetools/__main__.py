@@ -4,7 +4,7 @@ import signal
 
 
 def run() -> None:
-    """Until somebody catches it, Ctrl-C ends the program without a traceback of its imports."""
+    """Run the command line. Ctrl-C during the imports ends the program without a traceback."""
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The native core: the only module that imports the binding (its stub, _core.pyi, types it)."""
+"""Access to the native core. No other module imports the binding; its stub is _core.pyi."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ask", "matching", "native"]
 def ask(
     question: Callable[Arguments, T], *arguments: Arguments.args, **more: Arguments.kwargs
 ) -> T:
-    """An answer of the core. Error: the recording cannot be read."""
+    """Call a function of the core and return its answer. Error: the recording cannot be read."""
     try:
         return question(*arguments, **more)
     except native.CoreError as error:
@@ -38,8 +38,9 @@ def ask(
 
 
 def matching(regex: str, texts: Sequence[str]) -> list[bool]:
-    """Whether the regular expression (of Rust's crate regex: no backtracking) matches in each.
-    ValueError: it is invalid."""
+    """Return for each text whether the regular expression matches somewhere in it.
+
+    The syntax is that of Rust's crate regex (no backtracking). ValueError: it is invalid."""
     try:
         return native.matching(regex, texts)
     except UnicodeEncodeError as error:

@@ -1,22 +1,22 @@
-"""The one error that a user is meant to see."""
+"""The exception for every failure that a user sees."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 
-RECORD = "fusetools record -- WORKLOAD"  # fixes the lack of a recording
+RECORD = "fusetools record -- WORKLOAD"  # the fix if there is no recording
 
 
 def merging(parts: Sequence[str]) -> str:
-    """The command that merges the parts of a recording."""
+    """Return the command that merges the parts of a recording."""
     return shlex.join(["fusetools", "merge", *parts, "-o", "merged.data"])
 
 
 class Error(Exception):
-    """What failed, why, and the command that fixes it; each one line, the last two may be empty.
+    """A failure, its reason and the command that fixes it, one line each.
 
-    Raised anywhere, printed in one place (fusetools.cli), never as a traceback.
+    The reason and the command may be empty. fusetools.cli alone prints it, never as a traceback.
     """
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:

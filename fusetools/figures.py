@@ -1,15 +1,15 @@
-"""Figures in words: times, sizes, counts."""
+"""Formatting of figures for people: times, sizes, counts."""
 
 from __future__ import annotations
 
 UNITS = ("ns", "us", "ms")
 NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-# Units of sizes as users write them: 64k, 500M.
+# Factors of the unit letters in sizes that users write: 64k, 500M.
 BYTES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def duration(ns: float | None, unit: str = "") -> str:
-    """Nanoseconds with their unit: in three digits, the unit chosen to fit, or all in ``unit``."""
+    """Format nanoseconds with three significant digits, in ``unit`` or in the unit that fits."""
     if ns is None:
         return "-"
     if unit == "ns":
@@ -25,12 +25,12 @@ def duration(ns: float | None, unit: str = "") -> str:
 
 
 def took(seconds: float) -> str:
-    """A recording's length: "3.2 s", or "38.1 ms" if it is short."""
+    """Format a recording's length: "3.2 s", or "38.1 ms" below 0.1 s."""
     return f"{seconds:,.1f} s" if seconds >= 0.1 else duration(1e9 * seconds)
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """A count with thousands separators; rates get three digits."""
+    """Format a count with thousands separators, or a rate with three significant digits."""
     if value is None:
         return "-"
     if isinstance(value, int) or abs(value) >= 99.95 or not value:
@@ -39,22 +39,23 @@ def number(value: float | None, sign: str = "") -> str:
 
 
 def plural(n: int, word: str, words: str = "") -> str:
-    """``words``: the plural, if it is not the word with an s."""
+    """Format a count and its noun. ``words``: a plural other than the word with an s."""
     return f"{number(n)} {word if n == 1 else words or f'{word}s'}"
 
 
 def at_least(ns: float | None, unit: str, least: int | None) -> str:
-    """A duration; with ">" from ``least`` ns on: it did not end."""
+    """Format a duration. From ``least`` ns it begins with ">", as it did not end."""
     over = ns is not None and least is not None and ns >= least
     return (">" if over else "") + duration(ns, unit)
 
 
 def percent(value: float | None) -> str:
+    """Format a change in per cent, with its sign and without the unit."""
     return "" if value is None else f"{value:+,.{1 if abs(value) < 99.95 else 0}f}"
 
 
 def size(bytes_: float | None) -> str:
-    """Bytes in three digits."""
+    """Format bytes with three significant digits, in decimal units."""
     if bytes_ is None:
         return "-"
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -64,11 +65,11 @@ def size(bytes_: float | None) -> str:
 
 
 def binary(bytes_: int) -> str:
-    """A limit or another setting as users write it: 64M."""
+    """Format a size as users write it in an option: 64M. Inverse of BYTES."""
     unit = next((u for u in "GMk" if bytes_ and bytes_ % BYTES[u] == 0), "")
     return f"{bytes_ // BYTES[unit]}{unit}"
 
 
 def share(n: float, whole: float) -> str:
-    """Per cent; "" if the whole is 0."""
+    """Format n as per cent of the whole; "" if the whole is 0."""
     return f"{100 * n / whole:.1f} %" if whole else ""

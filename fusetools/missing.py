@@ -1,4 +1,4 @@
-"""What could not be recorded: one type for plans, recordings and answers."""
+"""The type of facts that could not be recorded, for plans, recordings and answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not recorded, why, and the command that fixes it (may be empty).
+    """Facts that are not recorded, the reason, and the command that fixes it (may be empty).
 
-    ``layer``: whose figures are incomplete because of it: one of the layers (``names.LAYERS``),
-    "off_cpu" (what threads waited for), "stacks", "names" (of files); "" if the figures come from
-    elsewhere and lack nothing.
+    ``layer`` names the figures that are incomplete because of it: one of ``names.LAYERS``,
+    "off_cpu" (waits of threads), "stacks" or "names" (of files). It is "" if the figures come from
+    another source and are complete.
     """
 
     what: str

@@ -1,8 +1,8 @@
-"""Names in recordings: operations, layers, and the function that measures costs."""
+"""Names in recordings: operations, layers, tracepoints and file suffixes."""
 
 from __future__ import annotations
 
-LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller inwards
+LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller to the daemon
 
 
 # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case.
@@ -21,29 +21,28 @@ OPCODES = {
 # fmt: on
 OPERATIONS = frozenset(OPCODES.values())
 
-# The peers that a daemon connects to.
+# Shows the peers to which a daemon connects.
 CONNECT = "sock:inet_sock_set_state"
 
-# Reads of pipes and sockets; raw_syscalls has them, too, but its filters cannot select a
-# descriptor.
+# Reads of pipes and sockets. raw_syscalls has them too, but its filter cannot select a descriptor.
 READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
-# The same of fcntl and its command.
+# File locks; here too, raw_syscalls' filter cannot select fcntl's command.
 LOCKS = "syscalls:sys_enter_fcntl"
 
-# FUSE over io_uring: what a ring brings, what is given to it, and a wait for what it brings.
+# FUSE over io_uring: a request fetched from a ring, a reply committed to it, a wait for a request.
 RINGS = {
     "fetched": "io_uring:io_uring_complete",
     "committed": "io_uring:io_uring_submit_req",
     "ring_wait": "io_uring:io_uring_cqring_wait",
 }
 
-# Files begin with it.
+# Magic numbers at the start of the files.
 PERF_DATA = b"PERFILE2"
 TRACE_DAT = b"\x17\x08\x44tracing"
 
-# Measures what a probe costs (see record/): never a result.
+# Function whose probe is timed to measure a probe's cost (see record/); never part of an answer.
 CALIBRATION = "fusetools_calibrate"
 
-# Suffix of the file with what ftrace recorded, if that is a file of its own.
+# Suffix of the file with ftrace's events, if they are not merged into the recording.
 FTRACE = ".ftrace"
 OF_TASKS = ".tasks"  # the same, of what perf recorded of single tasks

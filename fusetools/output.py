@@ -1,8 +1,8 @@
 """Files that a command writes for its user: refused before the work begins, or complete at its end.
 
-fusetools may run as root in directories that belong to somebody else. A path is therefore looked up
-once: its directory is opened, and all else uses that descriptor. A new file is made with O_EXCL
-under a name that nobody can guess, and gets its own name by a rename, which follows no link.
+fusetools may run as root in directories of other users. So it looks a path up once: it opens the
+directory and uses this descriptor from then on. A new file is made with O_EXCL under a random name,
+and then renamed, which follows no link.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Owner(NamedTuple):
 
 
 class Output:
-    """A file that will be written; a context manager. "-" is the standard output.
+    """A file to write; a context manager. "-" is the standard output.
 
-    ``owner``: the user that the file will belong to, who must be allowed to write it. Error: it
-    cannot be written.
+    ``owner``: the future owner of the file, who needs write permission. Error: it cannot be
+    written.
     """
 
     def __init__(self, path: str, owner: Owner | None = None) -> None:
@@ -113,7 +113,7 @@ class Output:
         return Error(f"cannot write {self.path}", why, fix)
 
     def check_old(self) -> None:
-        """Error if the existing file could not become FILE.old."""
+        """Check that the existing file can be renamed to FILE.old. Error: it cannot."""
         old = self.name + ".old"
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(old, dir_fd=self.directory, follow_symlinks=False).st_mode
@@ -149,7 +149,7 @@ class Output:
         return self._refused(f"it is {kind}", fix)
 
     def _check_owner(self, there: os.stat_result | None) -> None:
-        """Root does nothing for a user that the user may not do."""
+        """Refuse a file that root could write but the owner could not."""
         if self.owner is None or os.geteuid() != 0:
             return
         parent = os.fstat(self.directory)
@@ -171,11 +171,11 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
-        """Where printed output goes."""
+        """Stream for output to "-"."""
         return sys.stdout
 
     def beside(self, name: str) -> Output:
-        """Another file of the same directory, even if that was renamed."""
+        """Return an output of another name in the same directory, even if that was renamed."""
         other = copy.copy(self)
         other.name, other.path = name, os.path.join(os.path.dirname(self.path), name)
         other.directory = os.dup(self.directory)
@@ -183,18 +183,19 @@ class Output:
 
     @property
     def device(self) -> int:
-        """The file system's number, as stat() gives it."""
+        """Device number of the file system (st_dev)."""
         return os.fstat(self.directory).st_dev
 
     @property
     def folder(self) -> Path:
-        """The directory, even if it is renamed; as long as this process lives."""
+        """Path to the directory by its descriptor: valid after a rename, in this process only."""
         return by_descriptor(self.directory)
 
     @contextlib.contextmanager
     def part(self) -> Iterator[int]:
-        """A new file, by its descriptor, that takes the target's place when the block ends. On an
-        error nothing is left of it."""
+        """Yield the descriptor of a new file, which replaces the target when the block ends.
+
+        An error removes the new file."""
         descriptor, name = self._new()
         try:
             yield descriptor
@@ -227,13 +228,14 @@ class Output:
                 raise self._refused(str(error)) from error
 
     def size(self) -> int:
-        """The size of the written file in bytes."""
+        """Return the size of the written file in bytes, 0 if there is none."""
         there = self._there()
         return 0 if there is None else there.st_size
 
     def take(self, directory: int, name: str, keep: bool = False) -> None:
-        """Puts a file of another directory of ours in the target's place. ``keep``: an existing
-        file becomes FILE.old. OSError: it failed."""
+        """Replace the target with a file of ``directory``, which must be a directory of ours.
+
+        ``keep``: rename an existing target to FILE.old. OSError: it failed."""
         if keep and self._there() is not None:
             old = self.name + ".old"
             os.rename(self.name, old, src_dir_fd=self.directory, dst_dir_fd=self.directory)
@@ -267,15 +269,15 @@ def _identity(descriptor: int) -> str:
 
 
 def new_directory(parent: int, name: str) -> int:
-    """Makes a directory that only this user may enter, and opens it. OSError: it cannot be made, or
-    is another one by now."""
+    """Make a directory of mode 0700 and open it. OSError: it cannot be made, or was replaced."""
     os.mkdir(name, 0o700, dir_fd=parent)
     return open_directory(parent, name, new=True)
 
 
 def open_directory(parent: int, name: str, new: bool = False, also: int | None = None) -> int:
-    """Opens a directory that is not another user's; ``new``: it was made just now; ``also``: a user
-    whose directory is accepted, too."""
+    """Open a directory of this user, or of the user ``also``. PermissionError: it is another's.
+
+    ``new``: it was just made, so it must be empty and of mode 0700."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=parent)
     status = os.fstat(descriptor)
@@ -289,7 +291,7 @@ def open_directory(parent: int, name: str, new: bool = False, also: int | None =
 
 
 def give(descriptor: int, owner: Owner | None) -> None:
-    """Give a directory to its owner, with its files, which nobody else could have made."""
+    """Change the owner of a private directory and its files. None: leave them unchanged."""
     if owner is None:
         return
     for name in os.listdir(descriptor):
@@ -304,5 +306,5 @@ def give(descriptor: int, owner: Owner | None) -> None:
 
 
 def new_file(parent: int, name: str, mode: int = 0o600) -> int:
-    """Makes a new file, open for reading and writing."""
+    """Make a new file and open it for reading and writing."""
     return os.open(name, _NEW | os.O_RDWR, mode, dir_fd=parent)

@@ -1,16 +1,16 @@
-"""Shell patterns."""
+"""Shell patterns as regular expressions, and suggestions for unknown names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
 
-MOST = 60  # names in a message
+MOST = 60  # maximum number of names in a message
 
 
 def instead(name: str, known: Collection[str]) -> str:
-    """What an unknown name may stand for: the names similar to it, or all of them."""
-    from difflib import get_close_matches  # only for a mistake: it takes a millisecond
+    """Return a hint for an unknown name: the similar known names, or all known names."""
+    from difflib import get_close_matches  # imported for a mistake only: it takes 1 ms
 
     if close := get_close_matches(name, known, cutoff=0.7):
         return f"similar names: {', '.join(close)}"
@@ -20,7 +20,7 @@ def instead(name: str, known: Collection[str]) -> str:
 
 
 def expression(pattern: str) -> str:
-    """A shell pattern as a regular expression of the core: * matches "/", too."""
+    """Translate a shell pattern to a regular expression of the core; * also matches "/"."""
     regex, at = "", 0
     while at < len(pattern):
         letter = pattern[at]
@@ -29,7 +29,7 @@ def expression(pattern: str) -> str:
         if letter == "[" and end > 0:
             inside = pattern[at:end]
             negated = inside.startswith("!")
-            # Ranges and letters; the core takes "--" for a difference.
+            # Escape ranges and letters one by one: "--" is set difference in the core's syntax.
             inside = re.sub(r"(?s)(.)-(.)|(.)", _escaped, inside[negated:])
             regex += f"[{'^' if negated else ''}{inside}]"
             at = end + 1

@@ -1,4 +1,4 @@
-"""Text of unknown origin, made harmless."""
+"""Escaping of untrusted text for the terminal."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""``text`` with everything that could steer a terminal written as an escape, e.g. ``\x1b``.
+    r"""Escape every character that could control a terminal, e.g. as ``\x1b``.
 
-    Names of functions, tasks and mounts come out of a recording and are not to be trusted:
-    control and format characters (also those that turn the writing direction), line ends,
-    surrogates and unassigned code points never reach the terminal raw.
+    Names of functions, tasks and mounts in a recording are untrusted. Control and format characters
+    (also those that change the writing direction), line ends, surrogates and unassigned code points
+    are escaped.
     """
     if text.isascii() and text.isprintable():
         return text

@@ -1,11 +1,11 @@
-"""The public Python API: opens a perf.data and answers in the types of fusetools.results.
+"""The public Python API: answers about a perf.data, in the types of fusetools.results.
 
 >>> import fusetools
 >>> recording = fusetools.open("perf.data")  # doctest: +SKIP
 >>> recording.counts("lookup").counts[0].count  # doctest: +SKIP
 1796
 
-Single calls come as numpy columns (this alone needs numpy):
+Single calls, requests and stories are numpy columns; only these need numpy:
 
 >>> calls = recording.calls("lookup")  # doctest: +SKIP
 >>> slow = calls.duration_ns > 1_000_000  # ns  # doctest: +SKIP
@@ -44,7 +44,7 @@ def open(path: str | os.PathLike[str] = "perf.data") -> Recording:
 
 
 class Recording:
-    """A perf.data file; each question is one pass over it."""
+    """A perf.data file. Each method that answers a question makes one pass over it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._source = Source(path)
@@ -61,7 +61,7 @@ class Recording:
 
     @property
     def session(self) -> Session:
-        """The recording's own facts."""
+        """Facts that the recording holds about itself: host, mounts, command, probes."""
         return self._source.session
 
     def hist(
@@ -71,10 +71,10 @@ class Recording:
         filters: Filters | None = None,
         corrected: bool = False,
     ) -> Histograms:
-        """Latency histograms of the operations or functions that match a shell pattern, or all.
+        """Return latency histograms of all operations and functions that match a shell pattern.
 
-        ``corrected``: durations less what recording took, except for kernel functions. Raises Error
-        if that was not measured.
+        Without a pattern, all match. ``corrected``: subtract the measured overhead of recording
+        from durations, except for kernel functions. Raises Error if it was not measured.
         """
         from fusetools.answers.hist import hist
 
@@ -83,25 +83,25 @@ class Recording:
     def counts(
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
     ) -> Counts:
-        """Calls of each function whose name or operation matches the regular expression."""
+        """Count calls of each function whose name or operation matches the regular expression."""
         from fusetools.answers.count import count
 
         return count(self._source, regex, layers, filters or Filters())
 
     def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
-        """Single calls as numpy columns; patterns as in hist()."""
+        """Return single calls as numpy columns; patterns as in hist()."""
         from fusetools.answers.calls import calls
 
         return calls(self._source, patterns, filters or Filters())
 
     def requests(self, filters: Filters | None = None) -> RequestColumns:
-        """FUSE requests as numpy columns."""
+        """Return FUSE requests as numpy columns."""
         from fusetools.answers.calls import requests
 
         return requests(self._source, filters or Filters())
 
     def stories(self, filters: Filters | None = None) -> Stories:
-        """Each request's whole story, as numpy columns."""
+        """Return all time stamps and threads of each request, as numpy columns."""
         from fusetools.answers.stories import stories
 
         return stories(self._source, filters or Filters())
@@ -113,21 +113,20 @@ class Recording:
         filters: Filters | None = None,
         corrected: bool = False,
     ) -> Stages:
-        """Where the requests' time went, by operation and stage.
+        """Return the requests' time by operation and stage.
 
-        ``patterns``: operations, as shell patterns; ``by``: also grouped by "comm", "pid" (of the
-        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two); ``corrected``: less
-        what recording took of each stage. Raises Error if that was not measured.
+        ``patterns``: shell patterns of operations. ``by``: group also by "comm", "pid" (of the
+        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two). ``corrected``:
+        subtract the measured overhead from each stage. Raises Error if it was not measured.
         """
         from fusetools.answers.stages import stages
 
         return stages(self._source, patterns, by, filters or Filters(), corrected)
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
-        """What the kernel's functions called, summed up over all calls, or over those of a
-        function.
+        """Return the call tree of kernel functions, summed over all calls.
 
-        ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
+        ``function``: a name or shell pattern; calls of matching functions at any depth become the
         roots. Raises Error if no kernel function has a duration, or none has that name.
         """
         from fusetools.answers.graph import graph
@@ -135,7 +134,7 @@ class Recording:
         return graph(self._source, function, filters or Filters())
 
     def graph_calls(self, function: str = "", filters: Filters | None = None) -> GraphCalls:
-        """The single calls, each with what it called, by start; ``function`` as in graph()."""
+        """Return single calls by start time, each with its callees; ``function`` as in graph()."""
         from fusetools.answers.graph import graph_calls
 
         return graph_calls(self._source, function, filters or Filters())
@@ -148,37 +147,38 @@ class Recording:
         path: str | None = None,
         filters: Filters | None = None,
     ) -> Slowest:
-        """The slowest requests, of operations that match a shell pattern, slowest first;
-        ``least_ns``: only those that took this long or longer; ``path``: only files whose path,
-        with the mount point, matches this shell pattern ("*" matches "/", too).
+        """Return the slowest requests of matching operations, slowest first.
 
-        Requests that have not ended count up to the recording's end.
+        ``patterns``: shell patterns of operations; ``most``: maximum number of requests;
+        ``least_ns``: minimum duration; ``path``: shell pattern of the file's path with the mount
+        point ("*" also matches "/"). A request that did not end counts until the recording's end.
         """
         from fusetools.answers.slow import slow
 
         return slow(self._source, patterns, most, least_ns, filters or Filters(), path)
 
     def show(self, unique: int, filters: Filters | None = None) -> Shown:
-        """One request's story, by its number. Raises Error if there is none, or several."""
+        """Return one request's timeline, by its number. Raises Error unless exactly one has it."""
         from fusetools.answers.show import show
 
         return show(self._source, unique, filters or Filters())
 
     def errors(self, *patterns: str, filters: Filters | None = None) -> Errors:
-        """Which errors requests were answered with, by operation; ``patterns`` as in slowest()."""
+        """Count the error replies by operation and error; ``patterns`` as in slowest()."""
         from fusetools.answers.errors import errors
 
         return errors(self._source, patterns, filters or Filters())
 
     def queue(self, filters: Filters | None = None) -> Queue:
-        """How many requests wait for the daemon, and how many of its threads work, over time."""
+        """Return the numbers of requests that wait and of busy daemon threads, over time."""
         from fusetools.answers.queue import queue
 
         return queue(self._source, filters or Filters())
 
     def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
-        """Write the requests into a file: "perfetto", "csv" or "json". It appears once it is
-        complete."""
+        """Write the requests to a file, as "perfetto", "csv" or "json".
+
+        The file appears once it is complete."""
         from fusetools.answers.export import export
 
         return export(self._source, Path(path), form, filters or Filters())
@@ -194,16 +194,21 @@ class Recording:
         kallsyms: str | None = None,
         symfs: str | None = None,
     ) -> Stacks:
-        """Stacks for a flame graph.
+        """Return stacks for a flame graph. Raises Error if there are none in the recording.
 
-        ``graph``: "on-cpu" (what ran), "off-cpu" (what was waited for inside requests, or anywhere
-        with ``everything``), "off-wake" (the same, with the wakers), "requests" (what callers
-        waited for, and what the daemon did meanwhile) or "graph" (the kernel's functions). The
-        patterns select operations, with "graph" functions. ``layers``: without "daemon" only the
-        callers' stacks, with "daemon" alone only the daemon's. ``states``: of waits, from STATES in
-        fusetools.results.flame. The recording's symbols name functions, unless ``kallsyms``, a copy
-        of the recorded kernel's /proc/kallsyms, or ``symfs``, a directory with the recorded
-        programs' files, is given. Raises Error if nothing of that was recorded.
+        ``graph`` is one of:
+
+        - "on-cpu": time on CPU;
+        - "off-cpu": waits inside requests, or all waits with ``everything``;
+        - "off-wake": the same with the stack of the waker;
+        - "requests": waits of callers, and the daemon's work meanwhile;
+        - "graph": kernel functions.
+
+        ``patterns`` select operations, with "graph" functions. ``layers``: without "daemon" only
+        callers' stacks, with "daemon" alone only the daemon's. ``states``: kinds of waits, from
+        STATES in fusetools.results.flame. Symbols come from the recording, unless ``kallsyms`` (a
+        copy of the recorded kernel's /proc/kallsyms) or ``symfs`` (a directory with the recorded
+        programs' files) is given.
         """
         from fusetools.answers.flame import flame
 

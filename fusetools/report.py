@@ -1,4 +1,4 @@
-"""What a report shows: the commands' answers about recordings and sweeps."""
+"""Collection of the answers that `fusetools report` shows, about recordings and sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ SLOWEST = 20
 
 
 def report(paths: Sequence[Path]) -> Report:
-    """A report on recordings, folders of fusetools sweep, or both. Error: one cannot be read."""
+    """Return a report on recordings, folders of fusetools sweep, or both.
+
+    Error: one cannot be read."""
     folders = [path for path in paths if is_sweep(path)]
     files = [path for path in paths if path not in folders]
     sweeps = tuple(figures(Folder.open(path)) for path in folders)

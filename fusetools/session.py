@@ -1,7 +1,6 @@
-"""The recording's own facts: record/ writes them, answers/ read them.
+"""Facts that a recording holds about itself: record/ writes them, answers/ reads them.
 
-A recording is somebody else's file: nothing read from it is trusted. What makes no sense is left
-out.
+A recording is an untrusted file: each value read from it is checked, and invalid ones are dropped.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 
-# Bytes of a user's stack that are copied. Of waits other than for the next request these shares
-# were complete, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs):
-# with 1 KB 64, 0, 47 %, with 2 KB 92, 93, 97 %, with 4 KB 99.3, 94, 95 %, with 8 or 16 KB 100 % of
-# all. Paths of 4,096 bytes on the stack make the difference; posixovl has several. perf copies no
-# more than MOST_STACK_BYTES.
+# Bytes that are copied of a user stack. These shares of stacks reached the thread's start (Debian
+# 12; sample client as shipped, bindfs, sshfs; all waits but those for the next request):
+# 1 KB: 64, 0, 47 %; 2 KB: 92, 93, 97 %; 4 KB: 99.3, 94, 95 %; 8 or 16 KB: 100 % of all.
+# The difference is path buffers of 4,096 bytes on the stack; posixovl has several. perf copies at
+# most MOST_STACK_BYTES.
 STACK_BYTES = 8192
 LEAST_STACK_BYTES = 512
 MOST_STACK_BYTES = 65528
 
 Row = dict[str, object]
 FORMAT = 1
-LONGEST = 1e10  # seconds of a recording
+LONGEST = 1e10  # maximum length of a recording in seconds
 BYTES = 16 << 20  # write::SESSION_MAX in the core
-# What the kernel's events of names show: each of some operations only.
+# Roles of the kernel's events that show file names. Each covers some operations only.
 NAMING = ("asked", "about", "sized", "answered", "forgotten")
-# What an event of the recording means to its reader.
+# Roles of the recording's events: their meaning to the analysis.
 ROLES = (
     *NAMING,
     "entry",
@@ -54,7 +53,7 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Host:
-    """Where it was recorded, and by what. None: unknown."""
+    """The recorded machine and the tools' versions. None: unknown."""
 
     kernel: str | None = None
     arch: str | None = None
@@ -65,7 +64,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Mount:
-    """A traced mount. ``connection``: None if unknown; ``fs``: the probe set."""
+    """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set."""
 
     path: str
     connection: int | None = None
@@ -90,7 +89,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Throttled:
-    """A cgroup's CPU quota stopped its processes ``times`` times while recording, ``ns`` in all.
+    """CPU throttling of a cgroup while recording: ``times`` periods, ``ns`` in total.
 
     ``whose``: "daemon" or "workload".
     """
@@ -103,8 +102,9 @@ class Throttled:
 
 @dataclass(frozen=True)
 class Peer:
-    """Descriptor ``fd`` of process ``pid`` was a connection to ``address`` ("192.0.2.1:3128",
-    "[2001:db8::1]:80") all the time."""
+    """A connection of process ``pid`` by descriptor ``fd``, open during the whole recording.
+
+    ``address``: the peer's, e.g. "192.0.2.1:3128" or "[2001:db8::1]:80"."""
 
     pid: int
     fd: int
@@ -113,8 +113,9 @@ class Peer:
 
 @dataclass(frozen=True)
 class Flight:
-    """A flight recorder wrote it because of ``why``: what its buffers held of ``wanted``
-    seconds."""
+    """A snapshot of the flight recorder, written because of ``why``.
+
+    ``wanted``: requested length in seconds; the buffers may have held less."""
 
     wanted: float
     why: str
@@ -122,8 +123,9 @@ class Flight:
 
 @dataclass(frozen=True)
 class Took:
-    """``ns`` of CPU time that recording took from the recorded processes, or at ``least`` that; and
-    how many requests they made."""
+    """Overhead: ``ns`` of CPU time that recording took from the recorded processes.
+
+    ``least``: this is a lower bound. ``requests``: number of requests that they made."""
 
     ns: int
     least: bool
@@ -132,11 +134,12 @@ class Took:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Session:
-    """All facts. ``seconds``: the recording's length; ``missing``: what could not be recorded;
-    ``stack_bytes``: copied of a stack; ``descendants``: of the workload, if it ran already when the
-    recording began; ``misses``: event -> calls that its probe missed; ``lost``: recorder -> events;
-    ``stacks``: numbers of switches with a stack of their own, with that of another one alike,
-    without.
+    """All facts of a recording.
+
+    ``seconds``: its length; ``missing``: facts that could not be recorded; ``stack_bytes``: bytes
+    copied of a stack; ``descendants``: PIDs, of a workload that ran before the recording began;
+    ``misses``: calls missed per probe event; ``lost``: events lost per recorder; ``stacks``:
+    numbers of switches with a stack of their own, with a similar switch's, and without one.
     """
 
     version: str = ""
@@ -173,7 +176,7 @@ class Session:
         return f"<Session of {self.started or 'an unknown time'}: {command}>"
 
     def to_json(self) -> dict[str, object]:
-        """The session as stored in the recording."""
+        """Return the JSON object that the recording stores."""
         return {
             "format": FORMAT,
             "fusetools": self.version,
@@ -215,7 +218,7 @@ class Session:
 
 
 def encoded(session: Session, room: int = BYTES) -> str:
-    """As JSON that fits into a sample, or into ``room`` bytes: what is too long is cut."""
+    """Encode a session as JSON. Above ``room`` bytes, shorten its arguments and command."""
     data = session.to_json()
     text = json.dumps(data)
     if len(text) <= room:
@@ -227,7 +230,7 @@ def encoded(session: Session, room: int = BYTES) -> str:
 
 
 def read(text: str | None) -> tuple[Session, list[str]]:
-    """The session of a recording's text (None: there is none), and what is wrong with it."""
+    """Return the session in a recording's JSON text (None: it has none), and warnings."""
     if text is None:
         return Session(made_by_fusetools=False), []
     try:
@@ -342,9 +345,9 @@ def _mount(row: Row) -> Mount:
 
 def _missing(row: Row) -> Missing:
     what, why = (str(row.get(key) or "") for key in ("what", "why"))
-    fix = str(row.get("fix") or row.get("mend") or "")  # as older recordings have it
+    fix = str(row.get("fix") or row.get("mend") or "")  # "mend" in older recordings
     layer = row.get("layer")
-    if not isinstance(layer, str):  # an older recording lacks it
+    if not isinstance(layer, str):  # older recordings lack it
         words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
         layer = next((words[word] for word in words if word in what), "")
     return Missing(what, why, fix, layer)
@@ -358,7 +361,7 @@ def _took(row: Row) -> Took | None:
 
 
 def natural(value: object) -> int | None:
-    """A whole number from 0 to 2**64 - 1, else None."""
+    """Return a whole number from 0 to 2**64 - 1, else None."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < 1 << 64 else None
