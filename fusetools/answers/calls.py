@@ -12,7 +12,7 @@ from fusetools.results.calls import Calls, RequestColumns
 
 
 def calls(source: Source, patterns: Sequence[str], filters: Filters) -> Calls:
-    """Calls as columns; ``patterns`` as in hist()."""
+    """Return single calls as columns; ``patterns`` as in hist()."""
     import numpy as np
 
     columns = _columns(source, patterns, filters)
@@ -30,6 +30,7 @@ def calls(source: Source, patterns: Sequence[str], filters: Filters) -> Calls:
 
 
 def requests(source: Source, filters: Filters) -> RequestColumns:
+    """Return FUSE requests as columns."""
     import numpy as np
 
     raw = _columns(source, (), filters)["requests"]

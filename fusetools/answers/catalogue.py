@@ -1,4 +1,4 @@
-"""A recording's events and their meaning."""
+"""The catalogue: a recording's events and their meaning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fusetools.answers.filters import Filters
 from fusetools.names import CALIBRATION, CONNECT, OPERATIONS, RINGS
 
-# Callbacks and kernel functions that are not named after their operation.
+# Operations of callbacks and kernel functions that are not named after their operation.
 _OTHER_NAMES = {
     "forget_multi": "batch_forget",
     "dentry_revalidate": "lookup",
@@ -18,7 +18,7 @@ _OTHER_NAMES = {
 
 
 class Probe(NamedTuple):
-    """A line of the catalogue: an event of the recording and its meaning."""
+    """A row of the catalogue: an event of the recording and its meaning."""
 
     event: str
     layer: str
@@ -28,7 +28,7 @@ class Probe(NamedTuple):
 
 
 # Events at a request's begin, its copy to the daemon and its end: kprobes, then tracepoints.
-# `unique` is 0 in some kernels' fuse_request_send (fs/fuse/dev.c until 6.14).
+# In some kernels, fuse_request_send has `unique` 0 (fs/fuse/dev.c until 6.14).
 _STAGES = {
     "begin": ("queue_request", "queue_request_and_unlock", "fuse_dev_queue_req"),
     "sent": ("fuse_copy_args",),
@@ -53,9 +53,9 @@ _FIXED = {
 
 
 def by_convention(events: Iterable[str], roles: Iterable[str] = ()) -> list[Probe]:
-    """The catalogue of events that the recording does not describe, by their names.
+    """Infer the catalogue of events from their names, if the recording does not describe them.
 
-    ``roles``: those that it does describe.
+    ``roles``: those that the recording does describe.
     """
     names, roles = set(events), set(roles)
     probes = []
@@ -65,7 +65,7 @@ def by_convention(events: Iterable[str], roles: Iterable[str] = ()) -> list[Prob
         for role, functions in _STAGES.items()
     }
     for role, tracepoint in _TRACEPOINTS.items():
-        # Where the begin is a kprobe, the rest is joined to it by the request's address.
+        # With a kprobe at the begin, the others are joined to it by the request's address.
         kprobe = by_kprobe[role] if by_kprobe["begin"] and "begin" not in roles else None
         if role not in roles:
             fixed[kprobe or tracepoint] = ("request", role)
@@ -83,7 +83,7 @@ def by_convention(events: Iterable[str], roles: Iterable[str] = ()) -> list[Prob
 
 
 def operation_of(function: str) -> str:
-    """The FUSE operation that a callback or a kernel function is named after, or ""."""
+    """Return the FUSE operation after which a callback or a kernel function is named, or ""."""
     function = bare(function)
     for prefix in ("", "cvmfs_", "stub_", "fuse_lib_", "fuse_"):
         name = function[len(prefix) :]
@@ -94,7 +94,7 @@ def operation_of(function: str) -> str:
 
 
 def bare(function: str) -> str:
-    """A kernel function's name without the compiler's suffix (`.isra.0`)."""
+    """Remove the compiler's suffix (`.isra.0`) from a kernel function's name."""
     return function.partition(".")[0]
 
 
@@ -108,10 +108,11 @@ def prune(
     windows: bool = False,
     parts: bool = False,
 ) -> list[Probe]:
-    """The rows of the catalogue that a question needs; other events are not decoded.
+    """Return the rows of the catalogue that a question needs. Other events are not decoded.
 
     ``graphed``: the functions of function_graph, which has one event for all. ``windows``: also the
-    time from a daemon's read to its reply. ``parts``: callbacks before and after their reply.
+    time from a daemon's read to its reply. ``parts``: also callbacks' time before and after their
+    reply.
     """
     catalogue = list(catalogue)
 
@@ -123,12 +124,12 @@ def prune(
         for p in catalogue
         if p.role in ("entry", "return", "reply")
         and wants(p.layer)
-        # Without symbols only the request has a reply's operation.
+        # Without symbols, a reply's operation is that of its request.
         and (not patterns or p.role == "reply" or matches(patterns, p.operation, p.function))
     ]
     replies = any(p.role == "reply" for p in functions)
-    # A pattern that matches only functions needs no request; one that matches nothing here may be
-    # the name of a system call.
+    # A pattern that matches only functions needs no requests. A pattern that matches nothing here
+    # may be a system call.
     named = [p.function for p in functions]
     if wants("kernel"):
         named += graphed
@@ -142,7 +143,7 @@ def prune(
     )
     about_requests = not patterns or not only_functions
     if wants("kernel"):
-        # A function selected by the requests that it issues can have any name.
+        # A function that is selected by its requests' operation can have any name.
         functions += [
             p
             for p in catalogue
@@ -166,17 +167,17 @@ def prune(
     callers = bool(filters.pids or filters.comms or filters.mounts)
     requests = syscalls or callers or kernel or (wants("request") and about_requests)
     roles = {"begin", "end"} if requests else set()
-    # A kprobe at the begin often precedes the request's number; a tracepoint at the end has only
-    # the number: the copy to the daemon joins the two. It also gives a daemon's call its caller.
+    # At a kprobe at the begin, a request often has no number yet, and a tracepoint at the end has
+    # only the number. The copy to the daemon joins the two. It also finds a daemon call's caller.
     ends = {p.role: p.event.partition(":")[0] for p in catalogue if p.layer == "request"}
     if requests and ends.get("begin") == "fuse_kernel" and (callers or ends.get("end") == "fuse"):
         roles.add("sent")
     if syscalls:
         roles |= {"sys_enter", "sys_exit"}
     if replies or windows:
-        roles |= {"sent", *RINGS}  # which thread picked the request up
+        roles |= {"sent", *RINGS}  # show the thread that read the request
     if parts and any(p.layer == "daemon" and p.role == "return" for p in functions):
-        roles |= {"end", "sys_enter"}  # when a callback replies
+        roles |= {"end", "sys_enter"}  # show when a callback replies
     if any(p.layer == "daemon" and p.role == "entry" for p in functions):
         roles.add("taken")  # for calls without their request's number
     probes = functions + [p for p in catalogue if p.role in roles]
@@ -184,25 +185,27 @@ def prune(
 
 
 def lengths(catalogue: Iterable[Probe]) -> list[Probe]:
-    """The events with the lengths of requests and answers again, after the rows of their main
-    use."""
+    """Return further rows of the events that hold the lengths of requests and replies.
+
+    They come after the rows of these events' main roles."""
     probes = [p for p in catalogue if p.role in ("begin", "end") and p.event.startswith("fuse:")]
     return [Probe(p.event, "request", "", "", "length") for p in probes]
 
 
 def paired(catalogue: Iterable[Probe]) -> set[tuple[str, str]]:
-    """(layer, function) of all with a duration: both ends are probed, or a reply ends it."""
+    """Return (layer, function) of all functions with a duration: a return or a reply is probed."""
     return {(p.layer, p.function) for p in catalogue if p.role in ("return", "reply")}
 
 
 def matches(patterns: Iterable[str], operation: str, function: str) -> bool:
+    """Return whether a shell pattern matches the operation or the function."""
     return any(
         fnmatchcase(operation, pattern) or fnmatchcase(function, pattern) for pattern in patterns
     )
 
 
 def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
-    """The rows for requests' stories, from the catalogue and the recording's other events."""
+    """Return the rows for requests' stories, from the catalogue and the recording's events."""
     request_events = {p.event for p in catalogue if p.layer == "request"}
     probes = [p for p in catalogue if p.layer != "kernel" or p.event not in request_events]
     for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
@@ -212,7 +215,7 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
 
 
 def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
-    """The rows for requests' stories and for the names of files."""
+    """Return the rows for requests' stories and for file names."""
     rows = needed(probes, events)
     for probe in probes:
         if probe.layer == "daemon" and probe.role == "entry":

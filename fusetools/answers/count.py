@@ -1,4 +1,4 @@
-"""How often each function was called."""
+"""Number of calls of each function."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from fusetools.results.hist import READ_TO_REPLY
 
 
 def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -> Counts:
-    """Calls of each function whose name or operation matches the regular expression. Error: none
-    has such a name."""
+    """Count calls of each function whose name or operation matches the regular expression.
+
+    Error: no name or operation matches."""
     rows, facts = series(source, source.catalogue, (), layers, filters)
     pairs = paired(source.catalogue)
     counts = []
@@ -27,7 +28,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     operations = matching(regex, [s["operation"] for s in rows])
     known = {name for s in rows for name in (s["function"], s["operation"]) if name}
     rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
-    # 0 calls of an operation are an answer.
+    # 0 calls of a known operation are a valid answer.
     if not rows and not any(matching(regex, sorted(OPERATIONS))):
         raise Error(
             f"no function or operation of {source.path} matches {regex}",

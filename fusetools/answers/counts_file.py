@@ -1,4 +1,4 @@
-"""The counts of a CSV file of `fusetools count`."""
+"""Reader of the CSV file that `fusetools count` writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_FIGURE = 1 << 64
 
 
 def read_counts(path: Path) -> Counts:
-    """Read what render/csv/count.py wrote, without the buckets. Error: it is something else."""
+    """Read a file of render/csv/count.py, which has no buckets. Error: it is another file."""
 
     def wrong(line: int, why: str) -> Error:
         return Error(
@@ -72,6 +72,6 @@ def _int(text: str) -> int | None:
 
 
 def _figure(number: N) -> N:
-    if not 0 <= number < MOST_FIGURE:  # nor NaN
+    if not 0 <= number < MOST_FIGURE:  # also refuses NaN
         raise ValueError("a figure makes no sense")
     return number

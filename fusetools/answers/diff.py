@@ -1,4 +1,4 @@
-"""Two recordings side by side."""
+"""Comparison of the call counts of two recordings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Key = tuple[str, str, str]
 
 
 def diff(a: Counts, b: Counts, per: str = "") -> Differences:
-    """Every function of ``a`` or ``b``; calls per request or per second if ``per`` says so.
+    """Compare each function of ``a`` or ``b``. ``per``: "request", "second" or "" for calls.
 
-    A function that one side did not probe has no count there; a request or system call that
-    did not happen there has 0, if that side has any of its layer.
+    A function has no count on a side that did not probe it. A request or system call that did not
+    happen on a side counts 0, if that side has others of its layer.
     """
     if per not in ("", "request", "second"):
         raise ValueError(f"per {per!r}: not request or second")

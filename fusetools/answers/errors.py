@@ -1,4 +1,4 @@
-"""Which errors requests were answered with."""
+"""Error replies by operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.results.errors import Answered, Errors, OperationErrors
 
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
-    """By operation; ``patterns`` are shell patterns of operations."""
+    """Count error replies by operation; ``patterns`` are shell patterns of operations."""
     wanted = operations(patterns, source.path)
     query = Questions(source)
     answer, facts = query(core.native.errors, filters)

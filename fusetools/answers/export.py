@@ -1,4 +1,4 @@
-"""Every request, written for other programs."""
+"""Export of all requests for other programs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from fusetools.results.facts import Facts
 
 
 def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
-    """Write a file: "perfetto", "csv" or "json". It appears once it is complete; an error leaves
-    nothing."""
+    """Write all requests to a file, as "perfetto", "csv" or "json".
+
+    The file appears once it is complete; after an error there is none."""
     query = Questions(source)
 
     def rows(descriptor: int) -> tuple[core.native.Export, Facts]:
@@ -46,7 +47,7 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
 
 
 def _end(answer: core.native.Export, form: str, names: Names, facts: Facts) -> str:
-    """What follows the last row."""
+    """Return the text after the last row."""
     if form == "csv":
         return ""
     if form == "json":
@@ -59,7 +60,7 @@ def _end(answer: core.native.Export, form: str, names: Names, facts: Facts) -> s
 
 
 def trace_end(servants: Iterable[tuple[int, int]], names: Names) -> str:
-    """What follows the last event of a trace: the daemons' names, the end of the array."""
+    """Return a trace's metadata events: names and order of the daemons' processes and threads."""
     events = []
     for pid in sorted({pid for pid, _ in servants}):
         name = {"name": names.daemons.get(pid) or "daemon"}

@@ -1,4 +1,4 @@
-"""Which part of a recording an answer covers."""
+"""Selection of the part of a recording that an answer covers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Filters:
-    """What to include. Empty: everything.
+    """A selection of calls and requests. Empty: all of them.
 
-    ``pids`` and ``comms`` are those of the caller, whose system call made the request; ``mounts``
-    are mount points of the session; ``start_ns`` and ``end_ns`` are since the first event.
+    ``pids`` and ``comms`` are those of the caller, whose system call made the request. ``mounts``
+    are mount points of the session. ``start_ns`` and ``end_ns`` count from the first event.
     """
 
     pids: tuple[int, ...] = ()

@@ -21,11 +21,11 @@ from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
 from fusetools.session import MOST_STACK_BYTES
 
-# Records complete stacks of programs that have unwind tables.
+# Command that records complete stacks of programs that have unwind tables.
 COPY = "fusetools record --call-graph {} -- WORKLOAD"
 
 
-# Where a daemon waits for requests and reads them.
+# Kernel functions in which a daemon waits for a request and reads it.
 IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
 
 
@@ -40,7 +40,7 @@ def flame(
     kallsyms: str | None = None,
     symfs: str | None = None,
 ) -> Stacks:
-    """``graph``: one of GRAPHS; the rest as in Recording.stacks()."""
+    """Return stacks. ``graph``: one of GRAPHS; the other arguments as in Recording.stacks()."""
     if graph == "graph":
         return _of_graph(source, patterns, filters, everything)
     session = source.session
@@ -79,7 +79,7 @@ def flame(
     if graph == "on-cpu":
         units = dict(source.described["samples"])
         unit = "ns" if units[probes[0].event] else "samples"
-    else:  # as the scripts that users know print them
+    else:  # us, as the well-known scripts print
         stacks, unit = {stack: ns / 1000 for stack, ns in stacks.items()}, "us"
         if len(session.stacks) == 3:
             notes += sampled(*session.stacks[:2])
@@ -116,7 +116,7 @@ def _of_graph(
     graphs = [call_graph(source, pattern, filters) for pattern in patterns or ("",)]
     graph = graphs[0]
     roots = [root for g in graphs for root in g.roots]
-    # A daemon that reads requests mostly waits for one.
+    # A daemon's read of a request is mostly a wait for one.
     idle = [r for r in roots if r.function in IDLE and not (patterns or everything)]
     roots = [root for root in roots if root not in idle]
     stacks: dict[str, float] = {}
@@ -152,8 +152,7 @@ def question(
     described: core.native.Description,
     by_request: bool,
 ) -> list[Probe]:
-    """The rows of the catalogue that the core needs. Error: what is missing, and how to record
-    it."""
+    """Return the rows of the catalogue that the core needs. Error: the recording lacks events."""
     record = "fusetools record -- WORKLOAD"
     stacks = set(described["stacks"])
     events = set(described["events"])
@@ -166,7 +165,8 @@ def question(
         sampled = [event for event, _ in described["samples"]]
         if not sampled:
             raise Error(f"{name} holds no samples of what ran", "none were recorded", record)
-        # As stackcollapse-perf.pl: counts of different things do not add up.
+        # Use one event only, as stackcollapse-perf.pl does: periods of different events do not add
+        # up.
         return [stack(sampled[0]), *(requests if by_request else [])]
     switch, waking = "sched:sched_switch", "sched:sched_waking"
     if graph != "requests" and switch not in events:
@@ -177,14 +177,14 @@ def question(
     if graph == "requests" and not begins:
         raise Error(f"{name} holds no requests", "where they begin was not recorded", record)
     with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
-    # Who is sampled waits no more.
+    # A sample of a thread ends its wait.
     samples = [Probe(event, "syscall", "", "", "sample") for event, _ in described["samples"]]
-    # After the other rows of the same events.
+    # The "stack" rows come after the other rows of the same events.
     return [*requests, *samples, *(stack(event) for event in with_stack if event in stacks)]
 
 
 def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:
-    """Error: a given source of symbols is missing."""
+    """Check that the given sources of symbols exist. Error: one is missing."""
     for path in (kallsyms, symfs):
         if path is not None and not answers(path):
             raise Error(f"cannot read {path}", "its file system does not answer")
@@ -195,7 +195,9 @@ def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:
 
 
 def _cut(graph: str, answer: core.native.Flame) -> int | None:
-    """With frame pointers only the outermost function's name shows whether a stack is complete."""
+    """Return the weight of cut stacks. None: unknown, as there are no symbols of user code.
+
+    With frame pointers, only the outermost function's name shows whether a stack is complete."""
     return answer["cut"] if graph != "requests" and answer["user"][0] else None
 
 
@@ -209,7 +211,7 @@ def _notes(
 ) -> Iterator[str]:
     session, described = source.session, source.described
     path, host = shlex.quote(str(source.path)), described["hostname"]
-    if host in ("", "(none)", "localhost"):  # it has none of its own
+    if host in ("", "(none)", "localhost"):  # not set
         host = "its host"
     merge = f"fix, on {host}: fusetools merge {path} -o {path}"
 
@@ -243,7 +245,7 @@ def _notes(
         if 0 < answer["daemons"] < total:
             note += f" (of the daemon's time: {share(answer['cut_daemons'], answer['daemons'])})"
         deep, unknown = answer["cut_copied"], answer["cut_unknown"]
-        # Copies of all stacks would fix the rest; the unwinder supports only x86-64.
+        # Copies of all stacks complete the others; the unwinder supports only x86-64.
         copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
         copy = copy and not answer["copied"] and (cut - deep - unknown) * 1000 >= total
         yield note + (f"; fix: {COPY.format('dwarf')}" if copy else "")
@@ -265,7 +267,9 @@ def _notes(
 
 
 def sampled(taken: int, alike: int) -> Iterator[str]:
-    """``taken``: switches with a stack of their own; ``alike``: those with that of another one."""
+    """Yield a note if stacks were sampled.
+
+    ``taken``: switches with a stack of their own; ``alike``: with the stack of a similar switch."""
     if alike and taken:
         yield (
             f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of another wait "
@@ -275,7 +279,7 @@ def sampled(taken: int, alike: int) -> Iterator[str]:
 
 
 def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
-    """The stacks of call trees, each with its own time in us: the width is wall time."""
+    """Yield the stacks of call trees, each with its self time (wall time) in us."""
 
     def walk(node: GraphNode, above: str) -> Iterator[tuple[str, float]]:
         path = f"{above};{node.function}" if above else node.function

@@ -1,4 +1,4 @@
-"""Kinds of frames of stacks."""
+"""Classification of stack frames, for the colours of flame graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 
-# Kernel functions by name, the first match counts; the kinds follow the directories of Linux.
+# Patterns of kernel functions' names. The first match counts. Kinds follow Linux's directories.
 _KERNEL = (
     (
         "system call",
@@ -41,8 +41,8 @@ _KERNEL = (
 _KERNEL_KINDS = [(kind, re.compile(pattern)) for kind, pattern in _KERNEL]
 
 
-# Frames of the core that are not functions: the daemon had the request, but it is unknown which of
-# its threads worked on it; it is unknown whether the daemon had the request yet.
+# Frames that the core adds in place of functions. UNKNOWN_THREAD: the daemon had the request, but
+# its working thread is unknown. UNREAD: it is unknown whether the daemon had read the request.
 UNKNOWN_THREAD, UNREAD = "[daemon, thread unknown]", "[queue or daemon]"
 
 
@@ -59,10 +59,10 @@ def kind_of(
     daemons: Collection[str] = (),
     callbacks: Collection[str] = (),
 ) -> str | None:
-    """The kind of a frame in the kernel or in the file ``path`` ("" for none).
+    """Return the kind of a frame in the kernel or in the file ``path`` ("" for none).
 
-    ``daemons``: the names of the daemons' processes: their program and client libraries are of kind
-    daemon; ``callbacks``: their functions.
+    ``daemons``: names of the daemons' processes; their programs, libcvmfs* and libfuse* are of kind
+    "daemon". ``callbacks``: names of the daemons' callbacks.
     """
     if in_kernel:
         kinds = (kind for kind, pattern in _KERNEL_KINDS if pattern.match(name))

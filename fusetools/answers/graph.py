@@ -1,4 +1,4 @@
-"""What the kernel's functions called."""
+"""Call trees of kernel functions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 
 
 def graph(source: Source, function: str, filters: Filters) -> Graph:
-    """Sums over all calls, or over those of a function.
+    """Return the call tree of kernel functions, summed over all calls.
 
-    ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
-    roots. Error: no kernel function has a duration, or none of that name.
+    ``function``: a name or shell pattern; calls of matching functions at any depth become the
+    roots. Error: no kernel function has a duration, or none has that name.
     """
     answer, facts = _query(source, filters, False)
     return Graph(tuple(_tree(source, answer, function)), answer["unmatched"], facts)
 
 
 def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
-    """The single calls, each with what it called, by start; ``function`` as in graph()."""
+    """Return single calls by start time, each with its callees; ``function`` as in graph()."""
     answer, facts = _query(source, filters, True)
-    _tree(source, answer, function)  # is there any?
+    _tree(source, answer, function)  # raises an error if there is none
     calls = _single_calls(answer, function)
     return GraphCalls(calls, answer["first"], answer["unmatched"], facts)
 
@@ -37,7 +37,7 @@ def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
 def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.Graph, Facts]:
     roles = ("graph_entry", "graph_exit")
     if not any(p.role in roles for p in source.catalogue):
-        roles = ("entry", "return")  # of probed functions
+        roles = ("entry", "return")  # by kprobes
     needed = [p for p in source.catalogue if p.layer == "kernel" and p.role in roles]
     if not any(p.role == roles[1] for p in needed):
         raise Error(
@@ -63,14 +63,14 @@ def _tree(source: Source, answer: core.native.Graph, function: str) -> list[Grap
 
 
 def _nodes(answer: core.native.Graph, function: str) -> list[GraphNode]:
-    """The core's nodes; nodes of one function with the same callers are merged."""
+    """Convert the core's nodes; merge the nodes of one function with the same callers."""
     names: list[str] = answer["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
     places: dict[tuple[int, str], int] = {}
     figures: list[list[int]] = []  # calls, total, self
     below: list[list[int]] = []
     roots: list[int] = []
-    place_of: list[int] = []  # by node; -1: outside the wanted calls
+    place_of: list[int] = []  # index into figures by node; -1: outside the wanted calls
     for parent, code, *added in answer["nodes"]:
         around = place_of[parent] if parent >= 0 else -1
         if around < 0 and not wanted[code]:
@@ -91,7 +91,7 @@ def _nodes(answer: core.native.Graph, function: str) -> list[GraphNode]:
         children = [node for node in children if node.calls or node.children]
         return tuple(sorted(children, key=lambda node: (-node.total_ns, node.function)))
 
-    # From the last node on: a node comes after its parent.
+    # Children come after their parent, so begin with the last node.
     for place in reversed(range(len(figures))):
         calls, total, own = figures[place]
         done[place] = GraphNode(functions[place], calls, total, own, sort(below[place]))

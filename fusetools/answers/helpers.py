@@ -1,6 +1,6 @@
-"""Helpers: the threads of the daemon that a request's thread waited for, and what they did.
+"""Helpers: threads of the daemon for which a request's thread waited, and their system calls.
 
-A thread hands work on and sleeps; the thread that wakes it up is the one that did the work.
+A thread that hands work to another one sleeps. The thread that wakes it up did the work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fusetools.answers.requests import Connections, Span, peers
 from fusetools.core import native
 from fusetools.results.request import Helper, Request, SyscallTime
 
-DEEPEST = 4  # threads that wait for each other
+DEEPEST = 4  # maximum length of a chain of waiting threads
 
 
-SHARE = 0.5  # a wait explains another one if it lasts this share of it
+SHARE = 0.5  # a helper's wait counts if it lasts at least this share of the wait for the helper
 
 
 # TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ, include/linux/trace_events.h
@@ -34,8 +34,10 @@ def chains(
     probes: Sequence[Probe],
     connected: Sequence[Connections],
 ) -> list[tuple[Helper, ...]]:
-    """The helpers of each span's thread. ``moments``: what threads did in the spans; ``gather``
-    finds this for other spans; both refer to ``probes``. ``connected``: of each span's daemon."""
+    """Return the helpers of each span's thread.
+
+    ``moments``: those of the spans; ``gather`` returns those of other spans; both refer to
+    ``probes``. ``connected``: the connections of each span's daemon."""
     helpers: list[list[Helper]] = [[] for _ in spans]
     seen = [{span.tid} if span else set() for span in spans]
     now: list[Span | None] = list(spans)
@@ -50,7 +52,7 @@ def chains(
                 seen[at].add(wait.tid)
         if not any(then):
             break
-        # A thread may begin to work for another one before that one sleeps.
+        # A helper may begin to work before the waiting thread sleeps.
         begun = [
             wait._replace(start=span.start) if wait and span else None
             for wait, span in zip(then, now)
@@ -58,7 +60,7 @@ def chains(
         now, moments = then, gather(begun)
         for at, (span, did) in enumerate(zip(now, moments)):
             calls = tuple(_calls(span, did, probes)) if span else ()
-            # A thread without system calls was not recorded: all of the daemon's are.
+            # All the daemon's system calls are recorded: a thread without any is another process's.
             if span is None or not calls:
                 now[at] = None
                 continue
@@ -68,14 +70,14 @@ def chains(
 
 
 def helped(request: Request, helpers: tuple[Helper, ...]) -> Request:
-    """The request with its helpers."""
+    """Add helpers to a request."""
     if request.meanwhile is None or not helpers:
         return request
     return replace(request, meanwhile=replace(request.meanwhile, helpers=helpers))
 
 
 def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | None:
-    """The longest wait of the span's thread that another thread ended: the waker, begin and end."""
+    """Return the span's longest wait that another thread ended: (waker, begin, end)."""
     best = None
     asleep = None
     for time, tid, _, kind, values, _ in moments:
@@ -85,7 +87,7 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
         if role == "switch":
             asleep = time if values[0] == span.tid else None
         elif role == "waking" and values[0] == span.tid and asleep is not None:
-            # In an interrupt the thread that runs has nothing to do with it.
+            # A wake-up from an interrupt is unrelated to the current thread.
             waker = tid if tid > 0 and not (values[1] or 0) & INTERRUPT else None
             if waker and (best is None or time - asleep > best.end - best.start):
                 best = Span(waker, asleep, time)
@@ -94,7 +96,7 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
 
 
 def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[SyscallTime]:
-    """The thread's system calls: name, number under way in the span, ns of it; longest first."""
+    """Yield the thread's system calls in the span, longest first: name, number, ns in the span."""
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
 
     def add(name: str, since: int, until: int) -> None:

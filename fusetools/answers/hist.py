@@ -20,14 +20,12 @@ def hist(
     filters: Filters,
     corrected: bool = False,
 ) -> Histograms:
-    """Histograms of operations or functions that match a shell pattern, or of all; ``corrected``:
-    less what recording took, except for kernel functions."""
+    """Return latency histograms; the arguments as in Recording.hist()."""
     timed = paired(source.catalogue)
     catalogue = [p for p in source.catalogue if p.role != "entry" or (p.layer, p.function) in timed]
     rows, facts = series(source, catalogue, patterns, layers, filters, True, corrected)
     lost = unmatched(rows)
-    # Of kernel functions that call one another, show the one called from outside, unless a pattern
-    # selects them.
+    # If kernel functions call one another, show the outermost, unless a pattern selects others.
     rows = [
         s
         for s in rows
@@ -38,7 +36,7 @@ def hist(
     histograms = [histogram(s) for s in rows]
     calls: dict[str, int] = {}
     for h in histograms:
-        # The kernel often answers a call without a request.
+        # Ignore kernel functions: the kernel often handles a call without a request.
         known = h.count if h.layer != "kernel" else 0
         calls[h.operation] = max(calls.get(h.operation, 0), known)
     histograms.sort(

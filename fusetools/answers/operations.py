@@ -1,4 +1,4 @@
-"""FUSE operations by shell patterns."""
+"""Selection of FUSE operations by shell patterns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from fusetools.patterns import instead
 
 
 def operations(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
-    """The FUSE operations that the shell patterns match. Error: a pattern matches none; its fix
-    lists those of the ``recording``."""
+    """Return the FUSE operations that match a shell pattern, sorted.
+
+    Error: a pattern matches none. Its fix lists the operations of the ``recording``."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in OPERATIONS):
             look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]

@@ -1,4 +1,4 @@
-"""How many requests waited for the daemon."""
+"""Number of requests in the daemon's queue over time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fusetools.answers.requests import Names, Questions, column
 from fusetools.answers.source import Source
 from fusetools.results.queue import MountQueue, Queue, QueuePart
 
-# Number of intervals in which the queue is drawn.
+# Number of intervals of the queue's plot.
 PARTS = 60
 
 
 def queue(source: Source, filters: Filters) -> Queue:
-    """How many requests wait for the daemon, and how many of its threads work, over time."""
+    """Return the numbers of requests that wait and of busy daemon threads, over time."""
     query = Questions(source)
     answer, facts = query(core.native.queue, filters, PARTS)
     first = answer["first"]
@@ -56,7 +56,7 @@ def _mount(names: Names, connection: int | None) -> str:
 
 
 class _Levels:
-    """Millions of levels: made on demand."""
+    """Levels of the queue. There may be millions, so that rows are made on demand."""
 
     def __init__(self, times: array[int], queued: array[int], busy: array[int], first: int) -> None:
         self.columns = (times, queued, busy)

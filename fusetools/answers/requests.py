@@ -1,4 +1,4 @@
-"""Single requests: from the native core's answers to the types of results."""
+"""Conversion of single requests from the native core's answers to the types of results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AnyAnswer = TypeVar("AnyAnswer", bound="core.native.Answer")
 
-# Errors that the kernel keeps to itself (include/linux/errno.h).
+# Errors that never reach user space (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
 
 
@@ -34,22 +34,24 @@ _OUT_HEADER = 16
 
 
 class Names(NamedTuple):
-    """Mount points by connection, daemons' names by process."""
+    """Mount points by connection, and daemons' names by PID."""
 
     mounts: dict[int, str]
     daemons: dict[int, str]
 
     def mount(self, connection: int | None) -> str:
-        """ "" if unknown."""
+        """Return a connection's mount point, "" if unknown."""
         return "" if connection is None else self.mounts.get(connection, "")
 
     def daemon(self, pid: int | None) -> str:
-        """ "" if unknown."""
+        """Return a daemon's name, "" if unknown."""
         return "" if pid is None else self.daemons.get(pid, "")
 
 
 class Questions:
-    """Asks the core about requests: ``probes`` are the events of requests and of files' names."""
+    """Access to the core's answers about requests.
+
+    ``probes``: the events of requests and of file names."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -69,32 +71,32 @@ class Questions:
         *arguments: Arguments.args,
         **more: Arguments.kwargs,
     ) -> tuple[AnyAnswer, Facts]:
-        """The core's answer, and the facts of the recording."""
+        """Return the core's answer and the facts of the recording."""
         native = self.source.core_filters(filters)
         answer = core.ask(question, str(self.source.path), self.probes, native, *arguments, **more)
         return answer, self.source.facts(answer, filters)
 
     def connections(self, fields: core.native.Kept) -> Connections:
-        """Of the daemon that processed a request."""
+        """Return the connections of the daemon that processed a request."""
         return self._connections.get(fields["daemon_pid"], {})
 
 
-# What a process's descriptors were connected to all the time.
+# Peer's address by descriptor, of connections that were open during the whole recording.
 Connections = Mapping[int, str]
 
-# System calls whose first argument is a socket, or may be one.
+# System calls whose first argument is a socket (_SOCKETS), or may be one (_STREAMS).
 _SOCKETS = {
     *("connect", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept"),
     "accept4",
 }
 _STREAMS = {*_SOCKETS, "read", "readv", "write", "writev", "sendfile", "splice"}
 
-NO_END = 1 << 63  # of a span: the recording's end, or unknown
-MOST = 10_000  # moments of a span (native/core/src/moments.rs)
+NO_END = 1 << 63  # end of a span at the recording's end, or unknown
+MOST = 10_000  # maximum number of moments of a span (native/core/src/moments.rs)
 
 
 class Span(NamedTuple):
-    """A thread from a time to another, on the recording's clock."""
+    """An interval of a thread's time, in ns on the recording's clock."""
 
     tid: int
     start: int
@@ -104,21 +106,23 @@ class Span(NamedTuple):
 def gather(
     threads: core.native.Threads, spans: Sequence[Span | None]
 ) -> list[list[core.native.Moment]]:
-    """What happened to each span's thread; nothing where there is no span."""
+    """Return the moments of each span's thread; an empty list where there is no span."""
     wanted = [span for span in spans if span]
     moments = iter(threads.moments(wanted) if wanted else ())
     return [next(moments) if span else [] for span in spans]
 
 
 def error_name(number: int) -> str:
-    """The name of an errno, e.g. ENOENT; "" for 0."""
+    """Return the name of an errno, e.g. ENOENT; "" for 0."""
     if not number:
         return ""
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
 
 
 def at_work(fields: core.native.Kept) -> Span | None:
-    """The daemon's thread while it has the request in hand, up to its reply."""
+    """Return the daemon thread's span from the callback's entry (or the read) to the reply.
+
+    None: unknown, or another thread worked on the request."""
     marks, tid = fields["marks"], fields["daemon_tid"]
     start = marks.get("callback_enter", marks.get("read"))
     end = marks.get("reply", marks.get("end", marks.get("callback_return", fields["until"])))
@@ -128,18 +132,18 @@ def at_work(fields: core.native.Kept) -> Span | None:
 
 
 def guessed(probes: Sequence[Probe]) -> bool:
-    """Files' names are inferred from what callers requested next."""
+    """Return whether file names are inferred from the callers' next requests."""
     return not any(probe.role in ("inode", "answered") for probe in probes)
 
 
 def request(
     fields: core.native.Kept, first: int, names: Names, meanwhile: Meanwhile | None = None
 ) -> Request:
+    """Convert a request of the core. ``first``: the recording's first event, in ns."""
     marks = {name: time - first for name, time in fields["marks"].items()}
     start = marks.get("begin", min(marks.values(), default=0))
     path, whole = fields["path"] or (None, False)
-    # Callbacks of libfuse's high-level interface get the file's path first, which is not an
-    # attribute's name.
+    # The first argument of libfuse's high-level callbacks is the file's path, not an attribute.
     of_path = fields["operation"].endswith("xattr") and (fields["name"] or "").startswith("/")
     reply = fields["reply_len"]
     return Request(
@@ -194,6 +198,7 @@ def meanwhile(
     probes: Sequence[Probe],
     connected: Connections,
 ) -> Meanwhile | None:
+    """Summarize the moments of the daemon's thread while it worked on a request. None: unknown."""
     span = at_work(fields)
     if span is None:
         return None
@@ -219,7 +224,7 @@ def meanwhile(
             calls[syscall][0] += 1
             calls[syscall][1] += time - entered[1]
             entered = None
-    if entered is not None and entered[1] != span.end:  # else it is the call that answers
+    if entered is not None and entered[1] != span.end:  # else this call writes the reply
         calls[entered[0]][0] += 1
         whole = span.end < NO_END and len(moments) < MOST
         calls[entered[0]][1] += (span.end if whole else last) - entered[1]
@@ -240,8 +245,10 @@ def peers(
     connected: Connections,
     calls: Sequence[SyscallTime],
 ) -> tuple[str, ...] | None:
-    """To whom a span's thread connected meanwhile, and whose connections it used that there were
-    all the time. None: it used sockets, and nothing tells whose."""
+    """Return the peers of the connections that a span's thread opened or used.
+
+    A used connection is known if it was open during the whole recording. None: the thread used
+    sockets, but their peers are unknown."""
     found: dict[str, None] = {}
     for _, tid, _, kind, values, syscall in moments:
         role = probes[kind].role if tid == span.tid and kind >= 0 else ""
@@ -254,13 +261,13 @@ def peers(
 
 
 def on_connection(syscall: str | None, values: Sequence[int | None], connected: Connections) -> str:
-    """To whom the descriptor that a system call begins with is connected; "" if unknown."""
+    """Return the peer of the descriptor that is a system call's first argument; "" if unknown."""
     descriptor = values[1] if syscall in _STREAMS else None
     return "" if descriptor is None else connected.get(descriptor, "")
 
 
 def peer(values: Sequence[int | None]) -> str | None:
-    """The peer of a connection, from an event's values: "192.0.2.1:3128", "[2001:db8::1]:80"."""
+    """Return the peer's address in an event's values: "192.0.2.1:3128" or "[2001:db8::1]:80"."""
     port, first, last = values[:3]
     if port is None or first is None or last is None:
         return None
@@ -270,6 +277,7 @@ def peer(values: Sequence[int | None]) -> str | None:
 
 
 def column(raw: bytes, kind: str) -> array[int]:
+    """Unpack a little-endian column of the core; ``kind`` is a type code of array."""
     values = array(kind)
     values.frombytes(raw)
     if sys.byteorder == "big":

@@ -1,4 +1,4 @@
-"""Calls, function by function: what hist and count add up."""
+"""Calls function by function, as `hist` and `count` need them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ def series(
     by_operation: bool = False,
     corrected: bool = False,
 ) -> tuple[list[core.native.Series], Facts]:
-    """The core's series that patterns and layers select, and the facts; ``corrected``: durations
-    less what recording took. Error: nothing matches, or what recording took was not measured."""
+    """Return the core's series that patterns and layers select, and the facts.
+
+    ``corrected``: subtract the overhead of recording from durations. Error: nothing matches, or the
+    overhead was not measured."""
     if corrected:
-        source.corrected()  # before the pass over the recording
+        source.corrected()  # raises its error before the pass over the recording
     names = [name for _, name in source.functions]
-    # Without callbacks: from the daemon's read of a request to its reply.
+    # Without callbacks, use the window from the daemon's read of a request to its reply.
     windows = not any(
         p.layer == "daemon" and (p.role == "reply" or (p.role == "entry" and p.operation))
         for p in source.catalogue
@@ -37,7 +39,7 @@ def series(
     native = source.core_filters(filters, functions=False, corrected=corrected)
     probes = wanted
     if corrected:
-        # What recording took of a request follows from all events of its stages.
+        # A request's overhead is computed from all events of its stages.
         for_stages = needed(source.catalogue, source.events)
         probes = [*for_stages, *(p for p in wanted if p not in for_stages)]
     if windows:
@@ -53,7 +55,7 @@ def series(
         for s in answer["series"]
         if s["function"] != CALIBRATION and (s["layer"], s["function"]) not in beside
     ]
-    # A function that was probed and never called is a result too.
+    # A probed function without calls is a result too.
     seen = {(s["layer"], s["function"]) for s in every}
     for p in wanted:
         if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
@@ -67,14 +69,16 @@ def series(
     if patterns and not rows:
         source.no_match(patterns, (s["operation"] for s in every))
     facts = source.facts(answer, filters, corrected)
-    # Without callbacks, the daemon's time is from its reads to its replies.
+    # The window from read to reply needs system calls.
     lacking = [*layers, *(["syscall"] if windows else [])]
     return rows, source.needing(facts, lacking) if lacking else facts
 
 
 def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:
-    """read is an operation and a system call that may request other operations: a pattern for the
-    operation does not select those."""
+    """Return whether patterns select a series.
+
+    "read" is an operation, and a system call that may request other operations. A pattern that
+    matches an operation does not select system calls by their name."""
     operation, function = series["operation"], series["function"]
     if series["layer"] == "syscall":
         named = any(matches([p], name, "") for p in patterns for name in OPERATIONS)
@@ -83,8 +87,9 @@ def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:
 
 
 def unmatched(rows: Iterable[core.native.Series]) -> int:
-    """Calls without their return and the reverse. Each operation's series of a kernel function
-    counts all of them."""
+    """Count calls without their return and returns without their call.
+
+    Each series of a kernel function counts all of the function, whatever the operation."""
     lost: dict[tuple[str, str, str], int] = {}
     for s in rows:
         operation = "" if s["layer"] == "kernel" else s["operation"]
@@ -94,7 +99,7 @@ def unmatched(rows: Iterable[core.native.Series]) -> int:
 
 
 def histogram(series: core.native.Series) -> Histogram:
-    """A histogram; a callback's with its two parts."""
+    """Convert a series to a histogram; a callback's includes its two parts."""
     until, after = series["until_reply"], series["after_reply"]
     rest: core.native.Series = {**series, "self": None, "unmatched": 0}
     rest["until_reply"] = rest["after_reply"] = None

@@ -1,4 +1,4 @@
-"""One request's story, line by line."""
+"""Timeline of one request."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
 from fusetools.session import NAMING
 
-# Of use for names alone, or seen in the event's main use.
+# Roles without a line: their events provide only names, or have another role that gets the line.
 _UNSEEN = {"name", "handle", "listed", "length", *NAMING}
-# Of a ring of io_uring.
+# Lines for the events of io_uring.
 _OF_RINGS = {
     "fetched": "has a request in its ring",
     "committed": "submits to its ring",
@@ -44,7 +44,7 @@ _OF_RINGS = {
 def only(
     matches: Sequence[core.native.Kept], unique: int, names: Names, path: Path
 ) -> core.native.Kept:
-    """The only request with a number; Error: there are several, or none."""
+    """Return the single request with a number. Error: there are several, or none."""
     if len(matches) == 1:
         return matches[0]
     file = shlex.quote(str(path))
@@ -70,7 +70,7 @@ def only(
 
 
 def spans(fields: core.native.Kept) -> tuple[Span | None, Span | None]:
-    """The caller's and the daemon's thread while they work on the request."""
+    """Return the spans of the caller's and the daemon's thread during the request."""
     marks: dict[str, int] = fields["marks"]
     callers = ("sys_enter", "resumed", "kernel_enter", "begin")
     ends: tuple[str, ...] = ("end", "waking", "runs", "kernel_exit", "sys_exit")
@@ -83,13 +83,13 @@ def spans(fields: core.native.Kept) -> tuple[Span | None, Span | None]:
         return None if tid is None or start is None else Span(tid, start, max(start, end))
 
     tid = fields["tid"]
-    # The caller of an asynchronous request goes on to other things.
+    # The caller of an asynchronous request does not wait for it.
     ends = ends if fields["waits"] else ("begin",)
     return span(tid, callers, ends), span(fields["daemon_tid"], daemons, done)
 
 
 def show(source: Source, unique: int, filters: Filters) -> Shown:
-    """One request's story, by its number. Error: there is none, or several."""
+    """Return one request's timeline, by its number. Error: there is none, or several."""
     query = Questions(source)
     answer, facts = query(core.native.numbered, filters, unique)
     fields = only(answer["kept"], unique, query.names, source.path)
@@ -106,7 +106,7 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
         for time, whose, cpu, kind, values, text in moments:
             line = thread.line(time, whose, cpu, kind, values, text)
             if line:
-                # An event may concern both: the thread that is woken and its waker.
+                # An event may concern both threads: one wakes the other.
                 lines.setdefault((time, kind, whose), ["", ""])[side] = line
     rows = sorted(lines.items(), key=lambda item: item[0][0])
     story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
@@ -116,7 +116,7 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
 
 
 class _Thread:
-    """Describes what one thread did."""
+    """Writer of the lines about one thread."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _Thread:
         self.starts = [start for start, _ in functions]
         self.names = names
         self.connected = connected
-        # Probes of a request's points are functions, too.
+        # These probes of functions already have a line as a point of the request.
         self.points = {p.event for p in probes if p.role in ("begin", "sent", "end")}
         self.running: bool | None = None
         self.name = ""
@@ -148,7 +148,7 @@ class _Thread:
         values: Sequence[int | None],
         text: str | None,
     ) -> str:
-        """A moment's line; "" for what adds nothing new."""
+        """Return a moment's line; "" if it adds nothing new."""
         if kind == -1:
             out, preempted = values[:2]
             return self._switch(not out, "loses the CPU" if preempted else "sleeps", cpu)

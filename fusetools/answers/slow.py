@@ -23,11 +23,7 @@ def slow(
     filters: Filters,
     path: str | None = None,
 ) -> Slowest:
-    """Up to ``most`` requests, of operations that match a shell pattern, that took ``least`` ns or
-    more, slowest first; ``path``: a shell pattern for the whole path ("*" matches "/", too).
-
-    Requests that have not ended count up to the recording's end.
-    """
+    """Return the slowest requests; the arguments as in Recording.slowest()."""
     query = Questions(source)
     wanted = operations(patterns, source.path), least, None if path is None else expression(path)
     answer, facts = query(core.native.slowest, filters, wanted, query.names.mounts, most)

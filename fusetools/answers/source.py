@@ -1,4 +1,4 @@
-"""An open recording: what all questions share."""
+"""An open recording, as all questions use it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
     from fusetools.core import Arguments, T
 
-_LONGEST = 400  # characters of a printed command
+_LONGEST = 400  # maximum number of characters of a printed command
 
 
 class Source:
-    """``catalogue``: its events and their meaning; ``described``: the core's description;
-    ``functions``: kernel functions of function_graph, start and name; ``addresses``: of probed
-    functions."""
+    """An open recording.
+
+    ``catalogue``: its events and their meaning; ``described``: the core's description;
+    ``functions``: (start address, name) of function_graph's kernel functions; ``addresses``:
+    addresses of probed functions by name."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -88,16 +90,16 @@ class Source:
         *arguments: Arguments.args,
         **more: Arguments.kwargs,
     ) -> T:
-        """Ask the core about this recording."""
+        """Call a function of the core with this recording's path, and return its answer."""
         return core.ask(question, str(self.path), *arguments, **more)
 
     @property
     def detail(self) -> str:
-        """How much was recorded, one of fusetools.plan.request.DETAILS."""
+        """The recording's level of detail, one of fusetools.plan.request.DETAILS."""
         return self.session.detail
 
     def with_detail(self, detail: str) -> str:
-        """The command that records the same with more detail."""
+        """Return the command that records the same with more detail."""
         words = list(self.session.arguments)
         command = list(self.session.command)
         more = [] if detail == "stacks" else ["--detail", detail]
@@ -111,7 +113,9 @@ class Source:
         return shlex.join(["fusetools", "record", *more, *before, *command])
 
     def needing(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
-        """The facts, with what little detail leaves out of those layers, or of all."""
+        """Add to ``facts.missing`` the layers that ``--detail latency`` left out.
+
+        ``layers``: only these; none: all."""
         if self.detail != "latency":
             return facts
         why, again = "recorded with --detail latency", self.with_detail("stages")
@@ -126,12 +130,14 @@ class Source:
 
     @property
     def pair_cost(self) -> int | None:
-        """ns of a callback's two probes, or at least of the part that is in its duration."""
+        """Cost in ns of a callback's two probes, or else of the part within its duration."""
         session = self.session
         return session.probe_cost_ns if session.pair_cost_ns is None else session.pair_cost_ns
 
     def corrected(self) -> Corrected:
-        """Which costs of recording can be subtracted. Error: nothing was measured."""
+        """Return the measured costs of recording, which can be subtracted.
+
+        Error: nothing was measured."""
         event, pair = self.session.event_cost_ns, self.session.pair_cost_ns
         if event is None and pair is None:
             raise Error(
@@ -154,8 +160,10 @@ class Source:
     def core_filters(
         self, filters: Filters, functions: bool = True, corrected: bool = False
     ) -> core.native.Filters:
-        """The filters in the core's form; ``functions``: with kernel functions of function_graph;
-        ``corrected``: durations less what recording took."""
+        """Convert the filters to the core's form.
+
+        ``functions``: with kernel functions of function_graph; ``corrected``: subtract the overhead
+        of recording from durations."""
         native: core.native.Filters = {}
         if filters.pids:
             native["pids"] = list(filters.pids)
@@ -187,7 +195,7 @@ class Source:
         return {connection: path for path, (_, connection) in self._mounts().items()}
 
     def _mounts(self) -> dict[str, tuple[int, int]]:
-        """The daemon's pid, 0 if unknown, and the connection of each mount point."""
+        """Return (daemon's PID or 0 if unknown, connection) by mount point."""
         return {
             mount.path: (mount.daemon_pid or 0, mount.connection)
             for mount in self.session.mounts
@@ -212,7 +220,7 @@ class Source:
         )
 
     def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
-        """The facts of the core's answer and the session."""
+        """Return the facts from the core's answer and the session."""
         session = self.session
         span = (answer["last"] - answer["first"]) / 1e9
         seconds = session.seconds
@@ -239,7 +247,7 @@ class Source:
             seconds=float(seconds),
             requests=requests,
             losses=Losses(
-                # perf's losses are in the recording too, others' only in the session.
+                # The recording itself counts perf's losses; others are in the session only.
                 max(answer["lost"], lost.pop("perf", 0)) + sum(lost.values()),
                 answer["throttled"],
                 tuple(dict.fromkeys((*warnings, *session.warnings, *answer["warnings"], *misses))),
@@ -258,13 +266,13 @@ class Source:
 
     @cached_property
     def _daemons(self) -> list[str]:
-        """What became of the daemons that did not answer all requests."""
+        """Warnings about daemons that did not answer all requests."""
         filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
         states = self.query(core.native.daemons, needed(self.catalogue, self.events), filters)
         return [line for state in states for line in _fate_of(state, self.mount_points)]
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
-        """Error, unless a pattern matches an operation: 0 calls of it is an answer."""
+        """Raise Error, unless a pattern matches an operation: 0 calls of it are a valid answer."""
         if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
             return
         known = {*operations, *(p.operation for p in self.catalogue)} - {""}

@@ -1,4 +1,4 @@
-"""Where requests' time goes: the native core's sums."""
+"""Requests' time by stage, from the native core's sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.missing import Missing
 from fusetools.results.facts import Facts
 from fusetools.results.stages import OperationStages, Stage, Stages
 
-# In the core's order, the rest last; an empty one is always 0.
+# Names of each stage's parts in the core's order, the rest last. A part without a name is always 0.
 _PARTS = {
     "queue": ("no_thread", "runnable", "wakeup", "copy"),
     "daemon": ("blocked", "runnable", "elsewhere", "on_cpu"),
@@ -25,7 +25,7 @@ _OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
 
 
 def parts_of(stage: str, times: Sequence[int], rest: int) -> dict[str, int]:
-    """The core's parts of a stage (native/core/src/stages.rs), by name."""
+    """Name the core's parts of a stage (native/core/src/stages.rs)."""
     names = _PARTS.get(stage, _OTHER_PARTS)
     return {name: ns for name, ns in zip(names, (*times, rest)) if name}
 
@@ -37,19 +37,19 @@ def stages(
     filters: Filters,
     corrected: bool = False,
 ) -> Stages:
-    """Times by operation and stage. ``patterns``: operations, as shell patterns; ``by``: one of BY;
-    ``corrected``: less what recording took. Error: that was not measured, or a pattern matches no
-    operation."""
+    """Return times by operation and stage; the arguments as in Recording.stages().
+
+    Error: the overhead of recording was not measured, or a pattern matches no operation."""
     wanted = operations(patterns, source.path)
     if corrected:
-        source.corrected()  # before the pass over the recording
+        source.corrected()  # raises its error before the pass over the recording
     catalogue = needed(source.catalogue, source.events)
     native = source.core_filters(filters, corrected=corrected)
     answer = source.query(core.native.stages, catalogue, native, by)
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost_ns or answer["event_cost"]
-    # Where nothing was measured: the least that was seen.
+    # Without a measurement, use the minimum that was seen.
     guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)
     is_known = "cost" in native or guess is not None
     rows = [
@@ -123,8 +123,8 @@ def _stage(
     is_known: bool,
     guess: tuple[int, int] | None,
 ) -> Stage:
-    """``is_known``: what recording took was measured; ``guess``: ns of an event, and of a pair of
-    probes, where they were not measured."""
+    """Convert a stage. ``is_known``: the overhead of recording is known; ``guess``: ns of an event
+    and of a pair of probes, if they were not measured."""
     name, total = stage["stage"], stage["sum"]
     parts = {}
     known, times, rest = stage["parts"]
@@ -154,7 +154,7 @@ def _stage(
 
 
 def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
-    """The stages that this recording cannot separate, why, and the fix."""
+    """List the stages that this recording cannot separate."""
     roles = {(p.layer, p.role) for p in catalogue}
     again = "fusetools record -- WORKLOAD"
     by_layer = {m.layer: m for m in facts.missing}

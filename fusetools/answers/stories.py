@@ -1,4 +1,4 @@
-"""Each request's whole story, as numpy columns."""
+"""All time stamps and threads of each request, as numpy columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusetools.results.stories import Stories
 
 
 def stories(source: Source, filters: Filters) -> Stories:
-    """All requests' stories as numpy columns."""
+    """Return all requests' stories as numpy columns."""
     catalogue = needed(source.catalogue, source.events)
     answer = source.query(core.native.stories, catalogue, source.core_filters(filters))
     import numpy as np
