@@ -49,7 +49,7 @@ def stages(
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost_ns or answer["event_cost"]
-    # Without a measurement, use the minimum that was seen.
+    # Without a measurement, use the upper bound of an event's cost that the core found.
     guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)
     is_known = "cost" in native or guess is not None
     rows = [

@@ -1,1 +1,1 @@
-"""The types of answers: frozen, one module per question."""
+"""Types of answers: frozen dataclasses, one module per question."""

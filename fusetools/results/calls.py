@@ -13,11 +13,11 @@ from fusetools.results.rows import Columns
 
 @dataclass(frozen=True, repr=False)
 class Calls(Columns):
-    """Matched calls as columns of equal length, by start; of system calls those that made a
-    request.
+    """Matched calls as columns of equal length, by start.
 
-    ``layer`` indexes ``layers``, ``function`` indexes ``functions``; ``start_ns`` is on the
-    recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
+    System calls are included if they made a request. ``layer`` and ``function`` are indices into
+    ``layers`` and ``functions``. ``start_ns``: on the recording's clock; ``unique``: the FUSE
+    request's number, 0 if unknown.
     """
 
     functions: tuple[str, ...]
@@ -34,7 +34,7 @@ class Calls(Columns):
         return LAYERS
 
     def of(self, function: str) -> NDArray[np.bool_]:
-        """True for the calls of ``function``: ``calls.duration_ns[calls.of("cvmfs_lookup")]``."""
+        """Return a mask for a function: ``calls.duration_ns[calls.of("cvmfs_lookup")]``."""
         codes = [i for i, name in enumerate(self.functions) if name == function]
         import numpy as np
 
@@ -45,10 +45,10 @@ class Calls(Columns):
 class RequestColumns(Columns):
     """FUSE requests as columns of equal length, by begin.
 
-    Times are ns on the recording's clock, 0 if not seen; ``callback_start_ns`` and
-    ``callback_end_ns`` are the daemon's callback, ``sent_ns`` when the daemon had copied the
-    request, ``woken_ns`` when the caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0
-    or -errno.
+    Times are ns on the recording's clock, 0 if not seen. ``callback_start_ns`` and
+    ``callback_end_ns``: entry and return of the daemon's callback; ``sent_ns``: the daemon had
+    copied the request; ``woken_ns``: the caller ran again. ``pid`` and ``tid``: the caller's.
+    ``error``: 0 or -errno.
     """
 
     connection: NDArray[np.uint64]

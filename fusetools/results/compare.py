@@ -1,4 +1,4 @@
-"""Recordings or sweeps, compared with the best of them."""
+"""Comparison of recordings or sweeps with the best of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from fusetools.results.hist import Bucket
 from fusetools.results.units import NsFloat
 
-LEVEL = 0.05  # at most this share of the differences reported as real are chance
+LEVEL = 0.05  # maximum share of the differences reported as real that are due to chance
 
 
-# Consecutive calls are alike: what slows one down slows down the next one, too. Therefore medians
-# of stretches of a recording are tested (the method of batch means).
+# Durations of consecutive calls are correlated. So the test uses the medians of this number of
+# stretches of a recording (the method of batch means).
 STRETCHES = 20
 
 
-TIME = "time"  # the measure of a run's time on the clock
+TIME = "time"  # name of the measure for a run's elapsed time
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One side of a measure. Times in ns, None if there is nothing to measure.
+    """One side of a measure. Times are None without calls.
 
-    ``count``: calls, for a sweep the median of its runs; ``total_ns``: of all calls, for a sweep
-    None; ``p50_ns``, ``p99_ns``: of the calls, for a sweep the medians of its runs' figures;
-    ``buckets``: of the calls, for a sweep those of all its runs. ``times_best``: p50 over the
-    smallest p50 of all sides. ``slower``: how often a value of this side is larger than one of the
-    best side's (ties count half), 0 to 1; ``p``: how probable so large a difference is if there is
-    none (Mann-Whitney U, two-sided, adjusted); ``differs``: None for the best side, and if there
-    are too few values.
+    ``count``: number of calls, for a sweep the median of its runs. ``total_ns``: sum of all calls,
+    for a sweep None. ``p50_ns``, ``p99_ns``: percentiles of calls, for a sweep the medians of its
+    runs' percentiles. ``buckets``: histogram of calls, for a sweep of all its runs.
+    ``times_best``: p50 divided by the smallest p50 of all sides. ``slower``: probability that a
+    value of this side exceeds one of the best side (ties count half), 0 to 1. ``p``: probability of
+    so large a difference by chance (Mann-Whitney U, two-sided, adjusted). ``differs``: whether the
+    side differs from the best one; None for the best side, and with too few values.
     """
 
     count: float
@@ -44,7 +44,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Measure:
-    """``name``: an operation, or "time"; ``sides`` in the order of the arguments."""
+    """A measure. ``name``: an operation, or TIME; ``sides``: in the order of the arguments."""
 
     name: str
     layer: str
@@ -53,7 +53,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Group:
-    """Measures that belong together; ``label``: the point of the sweeps, "" for recordings."""
+    """Measures of one point of the sweeps (``label``), or of recordings (``label`` is "")."""
 
     label: str
     measures: tuple[Measure, ...]
@@ -61,8 +61,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Compared:
-    """``sides``: their names; ``values``: what a value is, "call" or "run"; ``tests``: number of
-    tests made; ``notes``: what the comparison leaves out."""
+    """A comparison. ``sides``: their names; ``values``: unit of a tested value, "call" or "run";
+    ``tests``: number of tests; ``notes``: remarks on omitted measures."""
 
     sides: tuple[str, ...]
     groups: tuple[Group, ...]

@@ -1,4 +1,4 @@
-"""How often each function was called."""
+"""Number of calls of each function."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, Histogram
 from fusetools.results.rows import Rows
 
-# Columns of the CSV. Each line has its recording's duration and number of requests, so that a part
-# of the file, or lines of several files, keep their meaning.
+# Columns of the CSV. Each line repeats the recording's duration and number of requests, so that a
+# part of the file, or lines of several files, keep their meaning.
 LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
 COLUMNS = (
     "function",
@@ -28,10 +28,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Count:
-    """Calls of one function: entries seen, with or without their return.
+    """Calls of one function. ``count``: entries seen, with or without their return.
 
-    ``latency`` holds the durations of matched calls, if both ends were probed; a callback's until
-    its reply.
+    ``latency``: durations of matched calls, if both ends were probed; of callbacks until their
+    reply.
     """
 
     function: str
@@ -46,9 +46,9 @@ class Count:
 
 @dataclass(frozen=True, repr=False)
 class Counts(Rows):
-    """Most calls first; functions that were probed but never called come last.
+    """Counts, most calls first; probed functions without calls come last.
 
-    ``unmatched`` as in Histograms.
+    ``unmatched``: as in Histograms.
     """
 
     counts: tuple[Count, ...]

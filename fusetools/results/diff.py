@@ -1,4 +1,4 @@
-"""Two recordings side by side."""
+"""Comparison of the call counts of two recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class Side:
-    """One function in one of two recordings; None: not recorded there."""
+    """One function in one of two recordings; None: not recorded."""
 
     count: float | None  # calls, or calls per request or second
     percentiles_ns: dict[str, Ns] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Difference:
 
     @property
     def change(self) -> float | None:
-        """B's calls less A's."""
+        """B's calls minus A's."""
         if self.a.count is None or self.b.count is None:
             return None
         return self.b.count - self.a.count
@@ -52,12 +52,12 @@ class Difference:
         return self.slower_percent("50")
 
     def slower(self, percentile: str) -> int | None:
-        """B's percentile less A's, ns."""
+        """Return B's percentile minus A's, in ns."""
         a, b = self.a.percentiles_ns.get(percentile), self.b.percentiles_ns.get(percentile)
         return None if a is None or b is None else b - a
 
     def slower_percent(self, percentile: str) -> float | None:
-        """The percentile's change in per cent of A."""
+        """Return the percentile's change in per cent of A's; None if A's is 0 or unknown."""
         change = self.slower(percentile)
         a = self.a.percentiles_ns.get(percentile)
         return 100 * change / a if change is not None and a else None
@@ -65,11 +65,11 @@ class Difference:
 
 @dataclass(frozen=True, repr=False)
 class Differences(Rows):
-    """``differences`` are sorted by layer, then largest change first."""
+    """Differences by layer, the largest change first."""
 
     differences: tuple[Difference, ...]
     a: Facts
     b: Facts
-    per: str = ""  # "", "request" or "second": what the calls are divided by
+    per: str = ""  # divisor of the calls: "request", "second", or "" for none
 
     ROWS = "differences"

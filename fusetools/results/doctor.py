@@ -1,4 +1,4 @@
-"""What a recording would find on a host, mount by mount."""
+"""Capabilities of a host and its FUSE mounts for recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.plan.capabilities import Advice, Layer
 
 @dataclass(frozen=True)
 class Described:
-    """A mount and what a recording would probe in its daemon: ``probed`` is one of PROBED."""
+    """A mount, and the part of its daemon that a recording would probe (one of PROBED)."""
 
     path: str
     kind: str

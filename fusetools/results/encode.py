@@ -1,6 +1,6 @@
-"""Encodes results as JSON objects, by their types: a key for each field.
+"""Encoding of results as JSON objects, by their types: one key per field.
 
-A class may name fields that are left out (JSON_HIDDEN) and properties that are shown (JSON_SHOWN).
+A class may list fields to omit (JSON_HIDDEN) and properties to add (JSON_SHOWN).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 
 def encode(value: object) -> object:
-    """A value for json.dumps. TypeError: it has no form in JSON."""
+    """Convert a value for json.dumps. TypeError: it has no form in JSON."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
@@ -27,14 +27,14 @@ def encode(value: object) -> object:
 
 
 def fields(value: object) -> dict[str, object]:
-    """encode() of a dataclass or a named tuple."""
+    """Convert a dataclass or a named tuple for json.dumps."""
     cls: type = type(value)
     return {name: encode(getattr(value, name)) for name, _ in members(cls)}
 
 
 @cache
 def members(cls: type) -> tuple[tuple[str, str], ...]:
-    """(name, annotation) of a class's members in JSON."""
+    """Return (name, annotation) of a class's members in JSON."""
     hidden = getattr(cls, "JSON_HIDDEN", ())
     if dataclasses.is_dataclass(cls):
         rows = [(field.name, str(field.type)) for field in dataclasses.fields(cls)]
@@ -48,5 +48,5 @@ def members(cls: type) -> tuple[tuple[str, str], ...]:
 
 
 def _text(annotation: object) -> str:
-    """typing.NamedTuple turns its annotations into references."""
+    """Return an annotation as text. typing.NamedTuple makes it a ForwardRef."""
     return str(getattr(annotation, "__forward_arg__", annotation))

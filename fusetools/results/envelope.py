@@ -1,4 +1,4 @@
-"""The keys around each answer in JSON."""
+"""Common keys of all answers in JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from fusetools import __version__
 from fusetools.results.encode import encode
 from fusetools.results.facts import Facts
 
-# Raised when a key is removed or renamed, or its meaning or unit changes; new keys may come at any
-# time (docs/schema/README.md).
+# Version of the schema. It increases when a key is removed or renamed, or changes its meaning or
+# unit. A new key does not change it (docs/schema/README.md).
 SCHEMA = 1
 
 
 def envelope(command: str, facts: Facts | None) -> dict[str, object]:
-    """``facts``: those of the answer's recording; None: it has none, or several."""
+    """Return the common keys. ``facts``: of the answer's recording; None: none, or several."""
     return {
         "fusetools": __version__,
         "schema": SCHEMA,

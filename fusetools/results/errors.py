@@ -1,4 +1,4 @@
-"""Which errors requests were answered with."""
+"""Error replies by operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.results.rows import Rows
 
 
 class Answered(NamedTuple):
-    """``times``: how often ``name`` occurred: an error, a fate, a system call."""
+    """Number of ``times`` that ``name`` occurred: an error, a fate or a system call."""
 
     name: str
     times: int
@@ -18,12 +18,12 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True)
 class OperationErrors:
-    """What the requests of one operation were answered with.
+    """Replies to the requests of one operation.
 
-    ``requests`` were answered, ``errors`` of them with an error: (name, requests), most first.
-    ``negative``: lookups answered without an error and without an inode, which lets the kernel
-    remember that there is no such file; None if the recording does not show it. ``unanswered``:
-    (fate, requests) of those without an answer, in addition to ``requests``.
+    ``requests``: number of answered requests; ``errors``: their number by error, most frequent
+    first. ``negative``: number of lookups answered without an error and without an inode, so that
+    the kernel caches that the file does not exist; None if not recorded. ``unanswered``: number of
+    requests by fate without a reply, not included in ``requests``.
     """
 
     operation: str
@@ -36,20 +36,21 @@ class OperationErrors:
 
     @property
     def failed(self) -> int:
+        """Number of requests answered with an error."""
         return sum(n for _, n in self.errors)
 
     @property
     def absent(self) -> int:
-        """Lookups of missing files, as far as the recording shows them."""
+        """Number of lookups of missing files, as far as recorded."""
         return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
 
 
 @dataclass(frozen=True, repr=False)
 class Errors(Rows):
-    """By operation, most errors first; operations without errors come last.
+    """Replies by operation, most errors first; operations without errors come last.
 
-    ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount no longer had a
-    daemon, so no request was made.
+    ``disconnected``: number of system calls by name that failed with ENOTCONN: their mount no
+    longer had a daemon, so they made no request.
     """
 
     operations: tuple[OperationErrors, ...]

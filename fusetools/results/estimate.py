@@ -1,4 +1,4 @@
-"""The median of repeated runs, and how sure it is."""
+"""Median of repeated runs with its confidence interval."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Estimate:
     """A median with its confidence interval, from ``low`` to ``high``.
 
-    ``confidence``: probability that the interval holds the true median, 0 to 1: at least 0.95 from
-    six runs on, less with fewer, when the interval is the whole range.
+    ``confidence``: probability that the interval holds the true median, 0 to 1. It is at least 0.95
+    from six runs on. With fewer runs it is lower, and the interval is the whole range.
     """
 
     median: float

@@ -1,4 +1,4 @@
-"""What was written for other programs."""
+"""Result of `fusetools export`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from fusetools.results.facts import Facts
 
 @dataclass(frozen=True)
 class Exported:
+    """A written file. ``requests``: number of its requests."""
+
     path: str
     requests: int
     facts: Facts

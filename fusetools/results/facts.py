@@ -1,4 +1,4 @@
-"""What is true of a whole recording, or of the span that was asked for."""
+"""Facts about a recording that accompany each answer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from fusetools.session import Throttled, Took
 
 @dataclass(frozen=True)
 class Losses:
-    """What a recording should hold but does not."""
+    """Events that a recording lacks.
 
-    lost: int = 0  # events reported as dropped (LOST, LOST_SAMPLES, trace-cmd's counts)
+    ``lost``: events reported as dropped (LOST, LOST_SAMPLES, trace-cmd's counts); ``warnings``:
+    e.g. a salvaged file or probes that missed calls."""
+
+    lost: int = 0
     throttled: int = 0
-    warnings: tuple[str, ...] = ()  # a salvaged file, probes that missed …
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Requests:
-    """FUSE requests of the recording: begun, ended, and those with both seen.
+    """Numbers of FUSE requests whose begin, end, or both (``matched``) were seen.
 
-    ``unanswered`` of those begun got no answer from the daemon: the recording ended first, their
+    ``unanswered``: begun requests without a reply of the daemon: the recording ended first, their
     callers were interrupted, or the kernel aborted them.
     """
 
@@ -34,9 +37,10 @@ class Requests:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Costs of recording that are subtracted from durations: ns of each event (``event_ns``) and of
-    a callback's two probes (``pair_ns``) that its thread met meanwhile, as measured in the
-    recording; None: not measured. ``remaining``: other costs, which are still in the durations."""
+    """Measured overhead that is subtracted from durations; None: not measured.
+
+    ``event_ns``: for each event of the thread meanwhile; ``pair_ns``: for each two probes of a
+    callback. ``remaining``: names of other costs, which are still in the durations."""
 
     event_ns: Ns | None
     pair_ns: Ns | None
@@ -45,35 +49,35 @@ class Corrected:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a whole recording, or of the span that was asked for."""
+    """Facts about a recording, or about the selected span of it."""
 
-    name: str  # the file's, without its folder
+    name: str  # file name without its directory
     seconds: Seconds
     requests: Requests = Requests()
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
-    probe_cost_ns: Ns | None = None  # ns of the probes in a daemon call's duration
-    # ns that an event takes, and a callback's two probes; None: not measured in the recording
+    probe_cost_ns: Ns | None = None  # the part of a callback's duration that its probes take
+    # Costs of an event and of a callback's two probes; None: not measured in the recording.
     event_cost_ns: Ns | None = None
     pair_cost_ns: Ns | None = None
-    took: Took | None = None  # by the whole recording, from the recorded processes
+    took: Took | None = None  # overhead of the whole recording
     corrected: Corrected | None = None  # None: durations are as recorded
     throttled: tuple[Throttled, ...] = ()
-    host: str = ""  # its name
-    kernel: str = ""  # its release
-    mounts: tuple[str, ...] = ()  # those traced
+    host: str = ""  # host name
+    kernel: str = ""  # kernel release
+    mounts: tuple[str, ...] = ()  # mount points of the traced mounts
 
     JSON_HIDDEN = ("losses",)
     JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")
 
     @property
     def unmatched(self) -> int:
-        """Requests whose end was not seen."""
+        """Number of begun requests whose end was not seen."""
         return self.requests.begun - self.requests.matched
 
     @property
     def place(self) -> str:
-        """Where it was recorded."""
+        """Host and kernel of the recording as text."""
         return ", ".join(filter(None, (self.host, self.kernel and f"Linux {self.kernel}")))
 
     @property

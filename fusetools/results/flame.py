@@ -15,12 +15,12 @@ GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
 STATES = ("blocked", "runnable", "preempted", "blocked_or_runnable")
 
 
-# Kinds of frames, in the order of a picture's legend.
+# Kinds of frames, in the order of a flame graph's legend.
 KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library", "program")
 
 
 class Amount(NamedTuple):
-    """How often, and how long in all; None for samples that no clock took."""
+    """Number and total time; the time is None for samples of an event other than a clock."""
 
     times: int
     total_ns: Ns | None
@@ -31,10 +31,10 @@ NONE = Amount(0, 0)
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a picture does not show.
+    """Time that a flame graph does not show.
 
-    ``idle``: a daemon's threads without a request; ``own``: the workload outside requests;
-    ``others``: what filters excluded, and other processes.
+    ``idle``: daemons' threads without a request; ``own``: the workload outside requests;
+    ``others``: time excluded by filters, and other processes.
     """
 
     idle: Amount = NONE
@@ -44,10 +44,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Named:
-    """What named addresses in stacks.
+    """Symbols of addresses in stacks.
 
-    ``source``: "recording", the path given instead, or "" for none; ``addresses``: number of
-    different ones, ``nameless``: number of them without a name.
+    ``source``: "recording", a given path, or "" for none; ``addresses``: number of different
+    addresses; ``nameless``: number of those without a name.
     """
 
     source: str
@@ -59,16 +59,16 @@ class Named:
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
-    ``graph``: one of GRAPHS; ``selection``: the selection, "" for all. ``stacks``:
-    "comm;outermost;…;innermost" to its weight, in ``unit``: "us", for samples of a clock "ns", of
-    other events "samples" (the sum of their periods). ``kinds``: kinds of frames, by name.
-    ``count``: number of samples, waits, requests or calls shown, ``total_ns``: their time, None for
-    samples that no clock took; ``stackless``: those without a recorded stack; ``cut_ns``: the part
-    of ``total_ns`` with stacks that end before their thread's start (None if unknown).
-    ``unfinished``: those not shown because their end was not seen. ``states_ns``: waits by state.
-    ``daemons_ns``: the part of ``total_ns`` that threads of daemons waited; ``shared_ns``: time of
-    requests that is not in ``total_ns`` because their caller waited for another one meanwhile.
-    ``kernel`` and ``user``: what named their functions. ``notes``: other remarks, a line each.
+    ``graph``: one of GRAPHS. ``selection``: the filters as text, "" for none. ``stacks``: weights
+    by "comm;outermost;…;innermost", in ``unit``: "us", "ns" for samples of a clock, or "samples"
+    for sums of other events' periods. ``kinds``: kinds of frames by name. ``count``: number of
+    samples, waits, requests or calls shown; ``total_ns``: their time, None for samples of an event
+    other than a clock. ``stackless``: number without a recorded stack. ``cut_ns``: the part of
+    ``total_ns`` whose stacks end before their thread's start, None if unknown. ``unfinished``:
+    number not shown as their end was not seen. ``states_ns``: time of waits by state.
+    ``daemons_ns``: the part of ``total_ns`` in waits of daemons' threads. ``shared_ns``: time of
+    requests that ``total_ns`` omits, as their caller waited for another request at the same time.
+    ``kernel`` and ``user``: symbols. ``notes``: other remarks, one line each.
     """
 
     graph: str

@@ -1,4 +1,4 @@
-"""A recording that a flight recorder has written."""
+"""Result of a snapshot of the flight recorder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fusetools.results.units import Seconds
 
 @dataclass
 class Written(Outcome):
-    """``why``: the reason for writing it; it holds ``seconds`` of the ``wanted_seconds`` ones;
-    ``account``: what `fusetools stuck --json` would have printed at that moment."""
+    """A snapshot. ``why``: the reason for writing it; ``wanted_seconds``: its requested length, of
+    which it holds ``seconds``; ``account``: file with the output of `fusetools stuck --json`."""
 
     why: str = ""
     wanted_seconds: Seconds = 0.0

@@ -1,4 +1,4 @@
-"""What the kernel's functions called."""
+"""Call trees of kernel functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fusetools.results.units import Ns
 class GraphNode:
     """All calls of a kernel function with the same chain of callers.
 
-    ``total_ns``: ns that they took, ``self_time_ns``: the part not spent in (recorded) functions
-    that they called. ``children``: most time first.
+    ``total_ns``: their time; ``self_time_ns``: the part outside recorded callees. ``children``:
+    callees, most time first.
     """
 
     function: str
@@ -27,9 +27,9 @@ class GraphNode:
 
 @dataclass(frozen=True, repr=False)
 class Graph(Rows):
-    """What the kernel's functions called, summed up.
+    """Call tree of kernel functions, summed over calls.
 
-    ``unmatched``: calls whose return was not seen.
+    ``unmatched``: number of calls whose return was not seen.
     """
 
     roots: tuple[GraphNode, ...]
@@ -42,9 +42,9 @@ class Graph(Rows):
 
 @dataclass(frozen=True)
 class GraphCall:
-    """One call of a kernel function: ``start_ns`` in ns on the recording's clock.
+    """One call of a kernel function. ``start_ns``: on the recording's clock.
 
-    ``duration_ns`` is None if its return was not seen; ``children`` are sorted by start.
+    ``duration_ns``: None if its return was not seen. ``children``: callees by start.
     """
 
     function: str
@@ -58,7 +58,9 @@ class GraphCall:
 
 @dataclass(frozen=True, repr=False)
 class GraphCalls:
-    """Single calls by start, to be iterated once; ``first_ns``: the recording's first event."""
+    """Single calls by start; ``calls`` can be iterated once.
+
+    ``first_ns``: time of the recording's first event."""
 
     calls: Iterator[GraphCall]
     first_ns: Ns

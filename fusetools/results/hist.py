@@ -9,7 +9,7 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns, NsFloat
 
-# The daemon layer's function if it has no callbacks (native/core/src/analysis.rs).
+# Name of the daemon layer's function if there are no callbacks (native/core/src/analysis.rs).
 READ_TO_REPLY = "read to reply"
 
 
@@ -17,7 +17,7 @@ PERCENTILES = ("50", "90", "95", "99", "99.9")
 
 
 class Bucket(NamedTuple):
-    """``calls`` durations from ``low_ns`` to ``high_ns``, both inclusive."""
+    """Number of ``calls`` with a duration from ``low_ns`` to ``high_ns``, both inclusive."""
 
     low_ns: Ns
     high_ns: Ns
@@ -28,15 +28,15 @@ class Bucket(NamedTuple):
 class Histogram:
     """Durations of one function in one layer, for one operation.
 
-    ``buckets`` are log2, as (low, high, count), both ends inclusive, from the first to the last
-    that is not empty. ``unmatched``: entries without a return and the reverse. ``min_ns``,
-    ``max_ns``, ``mean_ns`` and ``percentiles_ns`` are None or empty if ``count`` is 0. For a kernel
-    function: the calls that issued requests of that operation.
+    For a kernel function, only calls that issued requests of this operation count. ``buckets`` are
+    log2, from the first to the last that is not empty. ``unmatched``: number of entries without a
+    return, and the reverse. ``min_ns``, ``max_ns``, ``mean_ns`` and ``percentiles_ns`` are None or
+    empty if ``count`` is 0.
 
-    ``unanswered`` of ``count`` had no end: requests without an answer, calls still open when the
-    recording or their thread ended. They count until then, so figures from ``least_ns`` ns on are
-    lower bounds. ``until_reply`` and ``after_reply`` are the two parts of a callback's durations,
-    before and after its reply; both None if none replied.
+    ``unanswered``: number of calls in ``count`` without an end: requests without a reply, and calls
+    still open when the recording or their thread ended. They count until then, so that values from
+    ``least_ns`` are lower bounds. ``until_reply`` and ``after_reply``: the two parts of a
+    callback's durations; both None if no callback replied.
     """
 
     operation: str
@@ -49,8 +49,8 @@ class Histogram:
     mean_ns: NsFloat | None
     percentiles_ns: dict[str, Ns]
     buckets: tuple[Bucket, ...]
-    total_ns: Ns | None = None  # of all matched calls
-    self_time_ns: Ns | None = None  # the part not in inner calls; only from function_graph
+    total_ns: Ns | None = None  # sum of all matched calls
+    self_time_ns: Ns | None = None  # the part outside inner calls; from function_graph only
     unanswered: int = 0
     least_ns: Ns | None = None
     until_reply: Histogram | None = None
@@ -58,7 +58,7 @@ class Histogram:
 
     @property
     def answered(self) -> Histogram:
-        """The durations that tables show: a callback's until its reply, others as they are."""
+        """The histogram that tables show: a callback's until its reply, others unchanged."""
         if self.until_reply is None:
             return self
         return replace(self.until_reply, unmatched=self.unmatched)
@@ -66,10 +66,10 @@ class Histogram:
 
 @dataclass(frozen=True, repr=False)
 class Histograms(Rows):
-    """By operation, most calls first; within an operation, by layer from the caller inwards.
+    """Histograms by operation, most calls first; within one, by layer from caller to daemon.
 
-    ``unmatched``: entries without a return and the reverse, of all selected functions, each call
-    once.
+    ``unmatched``: number of entries without a return, and the reverse, of all selected functions;
+    each call counts once.
     """
 
     histograms: tuple[Histogram, ...]

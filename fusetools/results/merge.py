@@ -1,4 +1,4 @@
-"""The result of merging."""
+"""Result of `fusetools merge`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Merged:
-    """The number of records written, and what was left out or corrected, a line each."""
+    """Number of records written. ``warnings``: omissions and corrections, one line each."""
 
     records: int
     warnings: tuple[str, ...]

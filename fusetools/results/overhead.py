@@ -1,4 +1,4 @@
-"""What recording costs a workload."""
+"""Overhead of recording for a workload."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from fusetools.results.units import BytesFloat, Seconds
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of the recording costs, or all of it (``part`` is "all").
+    """Overhead of a part of the recording, or of all parts (``part`` is "all").
 
-    ``seconds``: of each run; ``slow_down``: their median divided by that of the runs without
-    recording, with the interval of the rounds' own ratios; ``events`` and ``bytes``: the median of
-    the runs; ``event_ns``: what an event costs the workload: its extra time divided by the events,
-    None without events. ``estimated``: the slow-down that the recordings themselves report, by the
-    CPU time that they took, if nothing runs in parallel; None if they report none.
-    ``estimated_at_least``: it is a lower bound.
+    ``seconds``: elapsed time of each run. ``slow_down``: their median divided by that of the runs
+    without recording, with the interval of the rounds' ratios. ``events`` and ``bytes``: medians of
+    the runs. ``event_ns``: extra time of the workload per event, None without events.
+    ``estimated``: slow-down from the CPU time that the recordings report as overhead, if nothing
+    runs in parallel; None if they report none. ``estimated_at_least``: it is a lower bound.
     """
 
     part: str
@@ -48,10 +47,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Overhead:
-    """``plain_seconds``: seconds of the runs without a recording; ``costs``: each part, then all.
+    """Overhead of a workload. ``plain_seconds``: elapsed time of the runs without recording;
+    ``costs``: of each part, then of all.
 
-    ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns``: the part of
-    it within the call's recorded duration; None if no callbacks are probed.
+    ``pair_ns``: time that a pair of probes adds to a call of an empty function; ``inside_ns``: the
+    part of it within the call's recorded duration. Both are None if no callbacks are probed.
     """
 
     workload: tuple[str, ...]

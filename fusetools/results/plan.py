@@ -1,4 +1,4 @@
-"""What would be recorded: `record --dry-run`."""
+"""Result of `record --dry-run`: the planned events and probes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fusetools.plan.events import Event, Probe
 
 @dataclass(frozen=True)
 class PlannedProbe:
-    """``definition``: what is written to tracefs; ``mount``: the mount whose daemon it probes, or
-    another place."""
+    """A planned probe. ``definition``: the line for tracefs; ``mount``: the mount whose daemon it
+    probes, or another place."""
 
     mount: str
     event: str
@@ -20,8 +20,8 @@ class PlannedProbe:
 
 @dataclass(frozen=True)
 class Planned:
-    """``graph``: patterns of the kernel's functions that function_graph would record,
-    ``functions``: those it would show; ``places``: the probes by mount or other place."""
+    """A plan. ``graph``: patterns of kernel functions for function_graph; ``functions``: the
+    functions that match them; ``places``: probes by mount or other place."""
 
     kernel: str
     events: tuple[Event, ...]

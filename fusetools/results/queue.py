@@ -1,4 +1,4 @@
-"""How many requests waited for the daemon."""
+"""Number of requests in the daemon's queue over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class QueuePart:
-    """An interval: requests in the queue, the daemon's threads at work."""
+    """Requests in the queue and busy daemon threads in an interval: time-weighted means, maxima."""
 
     mean_queued: float
     mean_busy: float
@@ -24,15 +24,15 @@ class QueuePart:
 class MountQueue:
     """The queue of one mount's daemon, from the first request to the last.
 
-    ``threads``: those that served requests. In ns: ``total_ns``: time of its requests,
-    ``waited_ns``: the part in the queue, ``short_ns``: the part of that while all threads were at
-    work (a thread that had replied and only lacked a CPU to finish does not count), or, where most
-    requests go by io_uring, while the thread of their own ring was;
-    ``runnable_ns``: the part of ``total_ns`` while the request's thread was ready to run and had no
-    CPU. ``unanswered`` requests count until they were over. It is unknown when ``unread`` requests
-    were read: these times exclude them. ``handed`` requests were answered by another thread than
-    the one that read them: the number of threads at work is unknown then. ``ring`` went by
-    io_uring. ``parts`` are of equal length.
+    ``threads``: number of threads that served requests. ``total_ns``: time of all requests.
+    ``waited_ns``: the part in the queue. ``short_ns``: the part of ``waited_ns`` while all threads
+    were busy, or, if most requests go by io_uring, while the thread of their ring was busy. A
+    thread that had replied and only lacked a CPU to finish is not busy. ``runnable_ns``: the part
+    of ``total_ns`` while the request's thread was runnable. ``unanswered``: number of requests
+    without a reply; they count until they were over. ``unread``: number of requests with an unknown
+    time of reading; the times exclude them. ``handed``: number of requests answered by another
+    thread than the reader; the number of busy threads is unknown then. ``ring``: number of requests
+    by io_uring. ``parts``: intervals of equal length.
     """
 
     mount: str
@@ -45,7 +45,7 @@ class MountQueue:
     short_ns: Ns
     whole: QueuePart
     parts: tuple[QueuePart, ...]
-    levels: Iterable[tuple[int, int, int]]  # begin (ns), requests in the queue, threads at work
+    levels: Iterable[tuple[int, int, int]]  # begin (ns), requests in the queue, busy threads
 
     unanswered: int = 0
     unread: int = 0
@@ -58,23 +58,23 @@ class MountQueue:
 
     @property
     def by_ring(self) -> bool:
-        """Most went by io_uring: each CPU's requests have a ring and its thread of their own."""
+        """True if most requests went by io_uring, where each CPU has its own ring and thread."""
         return 2 * self.ring > self.requests
 
     @property
     def share_short(self) -> float:
-        """Share of the requests' time in the queue while all threads were at work."""
+        """Share of the requests' time in the queue while all threads were busy."""
         return self.short_ns / self.total_ns if self.total_ns else 0.0
 
     @property
     def share_runnable(self) -> float:
-        """Share of the requests' time while their threads were ready to run and had no CPU."""
+        """Share of the requests' time while their threads were runnable."""
         return self.runnable_ns / self.total_ns if self.total_ns else 0.0
 
 
 @dataclass(frozen=True, repr=False)
 class Queue(Rows):
-    """By mount, most requests first."""
+    """Queues by mount, most requests first."""
 
     mounts: tuple[MountQueue, ...]
     facts: Facts

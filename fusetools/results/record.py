@@ -1,4 +1,4 @@
-"""What became of a recording."""
+"""Result of `fusetools record`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusetools.session import Throttled, Took
 class Usage:
     """Resources used by a workload and the children that it waited for.
 
-    ``user_seconds`` and ``system_seconds``: CPU time, s; ``switches``: context switches;
-    ``read_bytes`` and ``written_bytes``: bytes that its system calls read and wrote (proc(5), rchar
-    and wchar), None if the kernel does not report them.
+    ``user_seconds`` and ``system_seconds``: CPU time; ``switches``: context switches;
+    ``read_bytes`` and ``written_bytes``: bytes read and written by system calls (rchar and wchar of
+    proc(5)), None if the kernel does not report them.
     """
 
     user_seconds: Seconds
@@ -28,7 +28,7 @@ class Usage:
 
 @dataclass
 class Outcome:
-    """What became of a recording. ``output`` is None when there is no file."""
+    """Result of a recording. ``output``: None if there is no file."""
 
     output: Path | None = None
     size_bytes: Bytes = 0
@@ -40,8 +40,8 @@ class Outcome:
     missing: tuple[Missing, ...] = ()
     warnings: list[str] = field(default_factory=list)
     throttled: list[Throttled] = field(default_factory=list)  # by quotas of cgroups
-    failed: bool = False  # perf ended early, or the file is unchanged from perf
-    left: bool = False  # the workload was left behind, as it hangs
+    failed: bool = False  # a recorder failed, or the file is incomplete or has another name
+    left: bool = False  # the workload hung and still runs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
-    took: Took | None = None  # from the recorded processes
+    took: Took | None = None  # overhead

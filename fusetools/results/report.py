@@ -1,4 +1,4 @@
-"""What a report shows: the commands' answers about recordings and sweeps."""
+"""Content of `fusetools report`: the commands' answers about recordings and sweeps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fusetools.session import Session
 T = TypeVar("T")
 
 
-Answer = Union[T, Error]  # the error explains what is missing, and how to get it
+Answer = Union[T, Error]  # the error explains why there is no answer, and how to get one
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording's answers; ``stacks`` by flame graph."""
+    """Answers about a recording; ``stacks``: by kind of flame graph."""
 
     path: Path
     session: Session
@@ -42,7 +42,8 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Report:
-    """``compared``: None for a single recording or sweep; ``differences``: of two recordings."""
+    """A report. ``compared``: None for a single recording or sweep; ``differences``: for two
+    recordings, else None."""
 
     recordings: tuple[Recorded, ...]
     sweeps: tuple[Sweep, ...]

@@ -21,12 +21,11 @@ class StageTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Helper:
-    """Another thread that did the work that a thread waited for, and woke it up.
+    """A thread that did the work for which another thread waited, and woke it up.
 
-    ``waited_ns``: ns that the wait took; ``syscalls``: this thread's system calls meanwhile, as in
-    ``Meanwhile``; ``peers``: addresses that it connected to meanwhile, or used a connection to
-    that there was from the recording's begin to its end ("192.0.2.1:3128"); None if it used
-    sockets whose peers the recording does not show.
+    ``waited_ns``: duration of the wait. ``syscalls``: the helper's system calls meanwhile, as in
+    ``Meanwhile``. ``peers``: addresses ("192.0.2.1:3128") of connections that it made meanwhile, or
+    used and that were open during the whole recording; None if it used sockets with unknown peers.
     """
 
     tid: int
@@ -37,13 +36,13 @@ class Helper:
 
 @dataclass(frozen=True)
 class Meanwhile:
-    """What the daemon's thread did between the callback's entry and its reply.
+    """Activity of the daemon's thread between the callback's entry and its reply.
 
-    ``helpers``: the thread that ended its longest wait, the thread that ended that thread's longest
-    wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to
-    another thread, or ended; all None if its switches were not recorded. ``unsplit_ns``: the
-    part of ``blocked_ns`` that may be ``runnable_ns``, as no wake-up was recorded.
-    ``syscalls``: (name, calls, ns), longest first; ``peers`` as in ``Helper``.
+    ``on_cpu_ns``, ``runnable_ns``, ``blocked_ns`` and ``elsewhere_ns`` (after the thread ended or
+    left the request to another thread) are None if its switches were not recorded. ``unsplit_ns``:
+    the part of ``blocked_ns`` that may be runnable, as no wake-up was recorded. ``syscalls``:
+    longest first. ``helpers``: the thread that ended the longest wait, the thread that ended that
+    thread's longest wait, and so on. ``peers``: as in ``Helper``.
     """
 
     on_cpu_ns: Ns | None
@@ -58,19 +57,17 @@ class Meanwhile:
 
 @dataclass(frozen=True)
 class Request:
-    """One FUSE request; None or "" means that the recording does not show it.
+    """One FUSE request. None or "": not recorded. Points in time count from the first event.
 
-    ``start_ns``: when it was queued, ns since the recording's first event; ``duration_ns``: the
-    time that its caller waited for it, the sum of ``stages``; for an asynchronous request from its
-    begin to its end; without an answer, until it was over (``until_ns``, ns since the recording's
-    first event): at the recording's end or its caller's return. ``path`` begins at the mount point
-    if ``whole``. ``inode`` is the file's, also if a lookup led to it. ``name``: the callback's
-    argument, of a file or an attribute; ``size_bytes`` and ``offset_bytes``: the requested bytes;
-    ``answered_bytes``: bytes of the answer without its header. ``marks_ns``: name to ns since the
-    recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts_ns``: ns of each, in
-    the same order, as in ``Stage``, empty if unknown. ``handed``: another, unknown thread of the
-    daemon worked on it than the one that read it; ``reader`` and ``replier`` are the threads that
-    read and answered it.
+    ``start_ns``: time of queueing. ``duration_ns``: time that its caller waited for it, the sum of
+    ``stages``; for an asynchronous request, from its begin to its end. ``until_ns``: end of a
+    request without a reply: its caller's return or the recording's end. ``path`` begins at the
+    mount point if ``whole``. ``inode``: the file's, also if a lookup found it. ``name``: the
+    callback's argument, a file's or an attribute's name. ``size_bytes`` and ``offset_bytes``: as
+    requested. ``answered_bytes``: size of the reply without its header. ``marks_ns``: times by mark
+    (see fusetools.results.stories). ``stages``: as in ``Stages``; ``parts_ns``: the parts of each
+    stage in the same order, as in ``Stage``, empty if unknown. ``handed``: another, unknown thread
+    than the reader worked on it. ``reader`` and ``replier``: threads that read and answered it.
     """
 
     operation: str

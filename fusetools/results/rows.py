@@ -1,14 +1,14 @@
-"""How results are displayed in Python: as a line, in a notebook as a table."""
+"""Display of results in Python: as a line, in a notebook as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-MOST = 50  # rows of a table
+MOST = 50  # maximum number of rows of a table
 
 
 class Rows:
-    """Base of a result whose rows are the field ROWS."""
+    """Base class of results whose rows are in the field named ROWS."""
 
     ROWS = ""
 
@@ -26,12 +26,13 @@ class Rows:
 
 
 class Columns:
-    """Base of a result with numpy columns of equal length.
+    """Base class of results with numpy columns of equal length.
 
-    A column "fate" with a tuple "fates" beside it indexes that.
+    If there is a tuple "fates", then the column "fate" holds indices into it.
     """
 
     def columns(self) -> dict[str, Sequence[object]]:
+        """Return the columns by name."""
         return {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}
 
     def __len__(self) -> int:
@@ -49,6 +50,7 @@ class Columns:
 
 
 def table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return an HTML table below a line of text."""
     from html import escape
 
     def line(tag: str, cells: Iterable[object]) -> str:
@@ -60,6 +62,6 @@ def table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) ->
 
 
 def _fit(values: Iterable[object]) -> bool:
-    """Whether a table shows a column of these: some are known, and none has parts of its own."""
+    """Return whether a table shows a column: it has a known value, and no nested ones."""
     known = [value for value in values if value is not None]
     return bool(known) and not any(isinstance(value, (list, dict)) for value in known)

@@ -1,4 +1,4 @@
-"""One request's story."""
+"""Timeline of one request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class Moment:
-    """``time_ns`` in ns since the request's first mark; what either side did then, or ""."""
+    """Actions of the caller and the daemon at one time; "" for none.
+
+    ``time_ns``: since the request's first mark."""
 
     time_ns: Ns
     caller: str
@@ -21,7 +23,7 @@ class Moment:
 
 @dataclass(frozen=True, repr=False)
 class Shown(Rows):
-    """One request's story; ``guessed`` as in Slowest."""
+    """A request and its timeline; ``guessed`` as in Slowest."""
 
     request: Request
     moments: tuple[Moment, ...]

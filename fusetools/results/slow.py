@@ -11,9 +11,10 @@ from fusetools.results.rows import Rows
 
 @dataclass(frozen=True, repr=False)
 class Slowest(Rows):
-    """``guessed``: names are inferred from the callers' next requests, not from answers.
-    ``pathless``: number of requests skipped as their path is unknown or incomplete, if a path was
-    given, else None."""
+    """The slowest requests, slowest first.
+
+    ``guessed``: names are inferred from the callers' next requests, not from replies. ``pathless``:
+    with a pattern for paths, number of requests skipped as their path is unknown or incomplete."""
 
     requests: tuple[Request, ...]
     guessed: bool

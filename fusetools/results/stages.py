@@ -1,4 +1,4 @@
-"""Where requests' time went."""
+"""Requests' time by stage."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ BY = ("comm", "pid", "daemon-thread", "mount", "size")
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be
-    separated. In their order: vfs_entry (between: from a system call's second request on), setup,
+    """A stage of an operation's requests, e.g. "queue", or "queue+dispatch" if not separable.
+
+    The order of stages is vfs_entry ("between" from a system call's second request on), setup,
     queue, dispatch, daemon, reply, caller_wakeup, vfs_exit.
 
-    ``requests`` of the operation's timed requests went through it and took ``total_ns`` ns in all;
-    ``mean_ns``, ``share``, ``p50_ns``, ``p99_ns`` and ``max_ns`` are of all timed requests: those
-    of the stages add up to the whole, and a request that did not go through it counts as 0.
-    ``parts_ns``: how the ns of ``total_ns`` were spent, if the recording shows it: of the queue
-    "no_thread", "runnable" (the thread that took it had no CPU), "wakeup" and "copy", of the daemon
-    "blocked", "runnable", "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup",
-    of the others "blocked", "runnable" and "on_cpu"; and "unknown". ``unsplit_ns``: ns of its
-    "blocked" that may be "runnable", as no wake-up was recorded. ``probes_ns``: ns of ``total_ns``
-    that recording itself took, an estimate, or that were subtracted from it (Facts.corrected); None
-    if there is none.
+    ``requests``: number of timed requests with this stage; ``total_ns``: their time in it.
+    ``mean_ns``, ``share``, ``p50_ns``, ``p99_ns`` and ``max_ns`` are over all timed requests. A
+    request without this stage counts as 0, so that the stages' means add up to the whole.
+    ``parts_ns``: parts of ``total_ns``, as far as recorded, and "unknown":
+
+    - queue: "no_thread", "runnable" (the thread that took it had no CPU), "wakeup", "copy";
+    - daemon: "blocked", "runnable", "elsewhere", "on_cpu";
+    - caller_wakeup: "runnable", "wakeup";
+    - others: "blocked", "runnable", "on_cpu".
+
+    ``unsplit_ns``: the part of "blocked" that may be "runnable", as no wake-up was recorded.
+    ``probes_ns``: estimated overhead of recording in ``total_ns``, or already subtracted from it
+    (Facts.corrected); None if unknown.
     """
 
     name: str
@@ -45,15 +49,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class OperationStages:
-    """The requests of one operation; synchronous ones and asynchronous ones are separate.
+    """The requests of one operation: either its synchronous or its asynchronous ones (``waits``).
 
-    ``key``: what they are grouped by, "" without grouping, None if unknown. ``unmatched``: by
-    reason, in the terms of fusetools.results.stories. ``timed``: those whose end is known: matched
-    requests, and unanswered ones, which count until the recording's end or their caller's return.
-    ``total_ns`` is the ns of all timed requests, the sum of the stages' totals; ``mean_ns``,
-    ``p50_ns``, ``p99_ns`` and ``max_ns`` are None without any, and lower bounds from ``least_ns``
-    ns on. ``errors`` of the timed ones failed. ``ring``: answered by io_uring. ``handed``: another,
-    unknown thread of the daemon worked on them than the one that read them.
+    ``key``: the group's key, "" without grouping, None if unknown. ``unmatched``: number by fate,
+    as in fusetools.results.stories. ``timed``: number of requests with a known end: matched ones,
+    and unanswered ones, which count until the recording's end or their caller's return.
+    ``total_ns``: time of all timed requests, the sum of the stages' totals. ``mean_ns``,
+    ``p50_ns``, ``p99_ns`` and ``max_ns`` are None without timed requests. Values from ``least_ns``
+    are lower bounds. ``errors``: number of timed requests that failed. ``ring``: number answered by
+    io_uring. ``handed``: number handled by another, unknown thread than the reader.
     """
 
     operation: str
@@ -70,7 +74,7 @@ class OperationStages:
     p50_ns: Ns | None
     p99_ns: Ns | None
     max_ns: Ns | None
-    probes_ns: NsFloat | None = None  # ns that recording took of all of them, as far as known
+    probes_ns: NsFloat | None = None  # overhead of recording in all stages, as far as known
     timed: int = 0
     least_ns: Ns | None = None
     handed: int = 0
@@ -78,11 +82,11 @@ class OperationStages:
 
 @dataclass(frozen=True, repr=False)
 class Stages(Rows):
-    """Synchronous requests first, most time first; then the asynchronous ones. ``by``: as in
-    Recording.stages().
+    """Requests by operation: first synchronous, then asynchronous ones, each by decreasing time.
 
-    ``event_cost_ns``: ns that recording one event takes, as measured during the recording, else the
-    least that is seen in it. ``joined``: stages that no request of this recording separates.
+    ``by``: as in Recording.stages(). ``event_cost_ns``: cost of recording an event, measured while
+    recording; else an upper bound, the shortest time from a request's end to its caller's waking.
+    ``joined``: stages that this recording cannot separate.
     """
 
     operations: tuple[OperationStages, ...]

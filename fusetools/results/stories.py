@@ -1,4 +1,4 @@
-"""Each request's whole story: from the system call that made it to that call's end, both sides."""
+"""All time stamps of requests, from the system call's entry to its exit, on both sides."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from fusetools.results.rows import Columns
 
 @dataclass(frozen=True, repr=False)
 class Stories(Columns):
-    """Requests as columns of equal length, by begin; unknown values are 0, or -1 if signed.
+    """Requests as columns of equal length, by begin. Unknown values are 0, or -1 if signed.
 
-    ``marks`` names what happens to a request, in order (core/src/stitch/trace.rs explains each);
-    the column "begin_ns" of the mark "begin" is when, in ns on the recording's clock, or 0. The
-    callback may return at any time after its reply. ``operation``, ``fate`` and ``comm`` index
-    ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun and ended), "unfinished"
-    (not ended when the recording did), "interrupted" (its caller left without an answer), "aborted"
-    (ended by the kernel, as the daemon was gone), "no_reply" (a forget: the callback alone),
-    "before" (begun before the recording), "lost" (the recorder dropped its begin or end) or
-    "unnumbered" (the kernel does not number it).
+    ``marks``: names of the points of a request, in order (core/src/stitch/trace.rs explains each).
+    The column "begin_ns" holds the time of the mark "begin", in ns on the recording's clock. The
+    callback may return at any time after its reply. ``operation``, ``fate`` and ``comm`` are
+    indices into ``operations``, ``fates`` and ``comms``. The fates are:
 
-    ``until_ns``: when it was over, if known: its end, or without an answer its caller's return or
-    the recording's end. ``waits``: 1 if a caller slept until it was answered; ``nth``: number of
-    requests that the caller had waited for before in the same system call; ``syscall``: that call's
-    number; ``error``: 0 or -errno; ``request_bytes`` and ``reply_bytes``: with their headers,
-    ``size_bytes``: requested from the callback; ``ring``: 1 if the answer came by io_uring, which
-    does not report its ``reply_bytes``. Parts of the time in the queue: the daemon's thread that
-    took it did something else (``no_thread_ns``), did so only because it had no CPU
-    (``no_cpu_ns``), was woken up, or another thread was (``asleep_ns``). Parts of the time from the
-    callback's entry to the reply: ``blocked_ns`` while the callback's thread slept, ``runnable_ns``
-    while it had no CPU, ``elsewhere_ns`` after it had left the request to another thread, or ended.
+    - "matched": begun and ended;
+    - "unfinished": still in flight at the recording's end;
+    - "interrupted": its caller returned without a reply;
+    - "aborted": ended by the kernel, as the daemon was gone;
+    - "no_reply": a forget, which has a callback only;
+    - "before": begun before the recording;
+    - "lost": the recorder dropped its begin or end;
+    - "unnumbered": the kernel does not number it.
+
+    ``until_ns``: its end, or without a reply the caller's return or the recording's end. ``waits``:
+    1 if a caller slept until the reply. ``nth``: number of earlier requests for which the caller
+    waited in the same system call. ``syscall``: that call's number. ``error``: 0 or -errno.
+    ``request_bytes`` and ``reply_bytes`` include headers. ``size_bytes``: size requested from the
+    callback. ``ring``: 1 if the reply came by io_uring, which does not report ``reply_bytes``.
+
+    Parts of the queue time: ``no_thread_ns`` while the daemon's thread that took it was busy,
+    ``no_cpu_ns`` while it was busy only for lack of a CPU, ``asleep_ns`` while this thread or
+    another one was being woken up. Parts of the time from callback to reply: ``blocked_ns`` while
+    the callback's thread slept, ``runnable_ns`` while it had no CPU, ``elsewhere_ns`` after the
+    thread had ended or left the request to another thread.
     """
 
     operations: tuple[str, ...]
@@ -83,14 +89,14 @@ class Stories(Columns):
     until_ns: NDArray[np.uint64]
 
     def of(self, operation: str) -> NDArray[np.bool_]:
-        """True for the requests of ``operation``: ``stories.begin_ns[stories.of("lookup")]``."""
+        """Return a mask for an operation: ``stories.begin_ns[stories.of("lookup")]``."""
         import numpy as np
 
         codes = [i for i, name in enumerate(self.operations) if name == operation]
         return np.isin(self.operation, codes)
 
     def fated(self, fate: str) -> NDArray[np.bool_]:
-        """True for the requests of that fate."""
+        """Return a mask for a fate."""
         import numpy as np
 
         return np.equal(self.fate, self.fates.index(fate))

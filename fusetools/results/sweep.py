@@ -1,4 +1,4 @@
-"""The figures of a sweep's runs."""
+"""Figures of a sweep's runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.results.units import BytesEstimate, NsEstimate, SecondsEstimate
 
 @dataclass(frozen=True)
 class OperationAt:
-    """One operation's requests at a point, over its runs. Times in ns, size in bytes."""
+    """Requests of one operation at a point, over its runs."""
 
     layer: str
     count: Estimate
@@ -25,7 +25,7 @@ class OperationAt:
 
 @dataclass(frozen=True)
 class PointFigures:
-    """A point of the grid, over its runs; the figures are those of folder.Run."""
+    """Figures of a point of the grid, over its runs; as in experiments.folder.Run."""
 
     point: Mapping[str, str]
     label: str
@@ -40,8 +40,8 @@ class PointFigures:
 
 @dataclass(frozen=True)
 class Sweep:
-    """``points``: those with at least one run, in the grid's order; ``to_do``: runs still missing;
-    ``left_out``: "name=value" -> why it has no points."""
+    """A sweep. ``points``: those with at least one run, in the grid's order; ``to_do``: number of
+    missing runs; ``left_out``: reason by "name=value" that has no points."""
 
     path: Path
     experiment: Experiment

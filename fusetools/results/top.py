@@ -1,4 +1,4 @@
-"""What happened on FUSE mounts in an interval."""
+"""Activity on FUSE mounts in an interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusetools.missing import Missing
 from fusetools.results.units import Bytes, Ns, Seconds
 
-# What rows are grouped by, in the order of the key that changes it; "cgroup" is a job's.
+# Groupings of rows, in the order in which the key of `top` changes them; a job has a cgroup.
 BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
 SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_way")
 
@@ -16,11 +16,11 @@ SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_wa
 class Row:
     """A group of requests that ended in the interval.
 
-    ``id``: a process's or thread's number. ``waited_seconds``: seconds that callers waited for
-    them. Means in ns: ``queue_ns`` until the daemon's callback began, ``rtt_ns`` from there to the
-    end, both None if no callback was seen; ``exec_ns`` from begin to end, as are the percentiles.
-    ``bytes`` were read or written, by ``transfers`` of the requests. ``under_way``: requests that
-    had not ended; None if it cannot be known for the row.
+    ``id``: a process's or thread's number. ``waited_seconds``: time that callers waited for them.
+    ``queue_ns``, ``rtt_ns`` and ``exec_ns`` are means: from a request's begin to the callback, from
+    there to its end (both None if no callback was seen), and from begin to end. The percentiles are
+    from begin to end. ``bytes``: bytes read or written, by ``transfers`` of the requests.
+    ``under_way``: number of requests in flight; None if it cannot be known for the row.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A request that has not ended. ``unsure``: events were lost, its end may be among them."""
+    """A request in flight. ``unsure``: its end may be among lost events."""
 
     operation: str
     age_ns: int
@@ -61,11 +61,11 @@ class UnderWay:
 class Top:
     """An interval. ``start_ns`` and ``end_ns``: ns on CLOCK_MONOTONIC.
 
-    ``groups``: number of rows without a limit; ``left_out``: requests in no row, as there were too
-    many; ``before``: requests that began before this was started and are in flight still, None
-    until that is known; ``lost``: events that the kernel dropped in the interval. ``perf_cpu`` and
-    ``own_cpu``: shares of a CPU that observing took; ``pair_cost_ns``: what the two probes of a
-    callback add to it.
+    ``groups``: number of groups, of which ``rows`` are shown; ``left_out``: number of requests in
+    no group, as there were too many; ``before``: number of requests in flight that began before
+    fusetools started, None until known; ``lost``: events that the kernel dropped in the interval.
+    ``perf_cpu`` and ``own_cpu``: overhead of perf and of fusetools as shares of a CPU;
+    ``pair_cost_ns``: time that the two probes of a callback add to it.
     """
 
     JSON_SHOWN = ("seconds",)

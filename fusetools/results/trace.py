@@ -9,12 +9,12 @@ from fusetools.results.units import Bytes, Ns, Seconds
 
 @dataclass(frozen=True)
 class Ended:
-    """A request; None or "" if unknown.
+    """A request. None or "": unknown.
 
-    ``begin_ns``: ns on CLOCK_MONOTONIC, ``ended_seconds``: seconds since 1970; ``queue_ns``: the
-    part of the duration until the daemon's callback began. ``path`` is whole, or has "…" for the
-    unknown part above. ``bytes``: requested ones. ``negative``: a lookup answered without an error,
-    but there is no such file.
+    ``begin_ns``: ns on CLOCK_MONOTONIC; ``ended_seconds``: seconds since 1970; ``queue_ns``: time
+    until the daemon's callback began. ``path``: complete, or with "…" for unknown parents.
+    ``bytes``: number of requested bytes. ``negative``: a lookup answered without an error for a
+    file that does not exist.
     """
 
     operation: str

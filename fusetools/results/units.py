@@ -1,4 +1,4 @@
-"""Units of figures, in the annotations of results: a field's name ends in its unit (min_ns: Ns)."""
+"""Types for figures with a unit. A field's name ends in its unit (min_ns: Ns)."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ NsEstimate = Estimate
 BytesEstimate = Estimate
 SecondsEstimate = Estimate
 
-# The end of a field's name, by the prefix of its alias.
+# Suffix of a field's name by the prefix of its type's name.
 SUFFIXES = {"Ns": "_ns", "Bytes": "_bytes", "Seconds": "_seconds"}
