@@ -1,4 +1,4 @@
-"""Compares recordings or sweeps: times relative to the best, and whether differences are noise."""
+"""Comparison of recordings or sweeps: times relative to the best side, and tests against noise."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     Values = Union[Durations, NDArray[np.float64], Sequence[float]]
 
 
-CALLS = 5  # in a stretch at least, else single calls are compared
+CALLS = 5  # minimum number of calls in a stretch, else single calls are compared
 
 
-MOST_SIDES = 26  # A to Z
+MOST_SIDES = 26  # letters A to Z
 
 
 def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
@@ -88,7 +88,7 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
             "fusetools compare --layer daemon …" if layer == "request" else "fusetools count",
         )
     calls = {n: sum(len(side.get(n, ())) for side in sides) for side in sides for n in side}
-    # One run of each: its time; a single recording cannot show what of it is chance.
+    # The time of each recording. It is not tested: a single run does not show the variation.
     measures = [_measure(TIME, "", [(Figures(1, 1e9 * length, None), ()) for length in seconds])]
     measures += [
         _measure(name, layer, [_of_calls(side.get(name)) for side in sides])
@@ -99,8 +99,9 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
 
 
 def durations(recording: Recording, layer: str) -> dict[str, Durations]:
-    """ns of each operation's requests, from queue to end, or of the daemon's calls; sorted by
-    begin."""
+    """Return the durations in ns by operation, ordered by begin.
+
+    ``layer``: "request" (from queue to end), or "daemon" (calls of callbacks)."""
     import numpy as np
 
     stories = recording.stories()
@@ -110,7 +111,7 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
         else (stories.callback_enter_ns, stories.callback_return_ns)
     )
     if layer == "request":
-        end = stories.until_ns  # also of requests without an answer
+        end = stories.until_ns  # includes requests without a reply
     whole = (begin > 0) & (end >= begin)
     by_operation = {}
     for name in stories.operations:
@@ -131,7 +132,7 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
 
 
 def _buckets(values: Durations) -> tuple[Bucket, ...]:
-    """Log2 buckets as in results.hist.Histogram."""
+    """Return log2 buckets as in results.hist.Histogram."""
     import numpy as np
 
     places, counts = np.unique(np.frexp(np.maximum(values, 1))[1] - 1, return_counts=True)
@@ -142,7 +143,7 @@ def _buckets(values: Durations) -> tuple[Bucket, ...]:
 
 
 def _sweeps(sweeps: Sequence[Folder]) -> Compared:
-    """Point by point, for the points that all sweeps have."""
+    """Compare sweeps point by point, at the points that all have."""
     names = [str(sweep.path) for sweep in sweeps]
     keys = [
         {tuple(point.items()): i for i, point in enumerate(sweep.points) if sweep.of(i)}
@@ -169,7 +170,7 @@ def _sweeps(sweeps: Sequence[Folder]) -> Compared:
 
 
 def _points(sweep: Folder) -> Compared:
-    """The points of one sweep."""
+    """Compare the points of one sweep."""
     places = [i for i in range(len(sweep.points)) if sweep.of(i)]
     if len(places) < 2:
         raise Error(
@@ -194,7 +195,7 @@ def _losses(sweeps: Iterable[Folder]) -> list[str]:
 
 
 def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Measured]:
-    """The time, then each operation, most requests first."""
+    """Return the measures of runs: the time, then each operation, most requests first."""
     times = [[1e9 * run.seconds for run in runs] for runs in sides]
     measures = [_measure(TIME, "", [(Figures(len(s), _median(s), None), s) for s in times])]
     calls: dict[str, float] = {}
@@ -230,7 +231,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A measure before it is judged; ``values``: each side's values, which are tested."""
+    """A measure before its test; ``values``: each side's values for the test."""
 
     measure: Measure
     values: tuple[Values, ...]
@@ -247,8 +248,9 @@ def _judged(
     values: str,
     notes: Sequence[str],
 ) -> Compared:
-    """Compare each side with the best, by its median, and mark the differences that are not chance:
-    at most LEVEL of the marked ones are chance (Benjamini-Hochberg)."""
+    """Compare each side with the best, which has the smallest median, and mark real differences.
+
+    At most the share LEVEL of the marked ones are due to chance (Benjamini-Hochberg)."""
     tested: dict[tuple[int, int, int], float] = {}
     best: dict[tuple[int, int], int] = {}
     for g, (_, measures) in enumerate(groups):
@@ -302,26 +304,27 @@ def _judged(
 
 
 def probability(values: Values, best: Values) -> float | None:
-    """p of Mann-Whitney's U, two-sided; None: too few values for any difference to be
-    significant."""
+    """Return p of the two-sided Mann-Whitney U test.
+
+    None: with so few values, no difference can be significant."""
     if min(len(values), len(best)) >= STRETCHES * CALLS:
         values, best = stretches(values), stretches(best)
     n, m = len(values), len(best)
     if not min(n, m) or (n + m < 1000 and 2 / comb(n + m, n) > LEVEL):
         return None
     p = float(_scipy().mannwhitneyu(values, best, alternative="two-sided").pvalue)
-    return p if p == p else 1.0  # nan where all are equal
+    return p if p == p else 1.0  # NaN if all values are equal
 
 
 def stretches(values: Values) -> list[float]:
-    """The median of each stretch of consecutive values."""
+    """Return the median of each stretch of consecutive values."""
     import numpy as np
 
     return [float(np.median(part)) for part in np.array_split(values, STRETCHES)]
 
 
 def larger(values: Values, best: Values) -> float:
-    """How often a value is larger than one of ``best``, 0 to 1; ties count half."""
+    """Return the probability that a value exceeds one of ``best``, 0 to 1; ties count half."""
     import numpy as np
 
     ordered = np.sort(best)

@@ -1,4 +1,4 @@
-"""Figures of repeated runs: the median, and how sure it is."""
+"""Medians of repeated runs with their confidence intervals."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CONFIDENCE = 0.95
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The median of one or more values; its interval follows from their order alone.
+    """Return the median of one or more values, with an interval from their order alone.
 
-    Each value is as likely above the true median as below it, so that the k-th smallest and the
-    k-th largest of n enclose it with probability 1 - 2 * P(fewer than k of n below), whatever
-    the distribution (H. A. David, Order Statistics, 7.1). k is the largest with 0.95.
+    Each value is as likely above the true median as below it. So, for any distribution, the k-th
+    smallest and the k-th largest of n enclose it with probability 1 - 2 * P(fewer than k of n
+    below) (H. A. David, Order Statistics, 7.1). k is the largest that gives at least 0.95.
     """
     ordered = sorted(values)
     n = len(ordered)
-    outside = 1  # of 2**n orders, those with fewer than k values below the median
+    outside = 1  # number of the 2**n outcomes with fewer than k values below the median
     k = 1
     while k < (n + 1) // 2 and 2 * (outside + comb(n, k)) <= (1 - CONFIDENCE) * 2**n:
         outside += comb(n, k)

@@ -3,12 +3,12 @@
     sweep.json                 the experiment, the host, and each point's figures
     sweep.csv                  a line for each run
     runs/002-bs=16k/3/         the third run of the third point of the grid:
-        run.json               its figures; there once it is complete
-        output                 what the command printed
+        run.json               its figures
+        output                 the command's output
         perf.data              its recording
 
-A run is done once its run.json exists, which appears last, by one rename. A killed sweep repeats
-only the run that it was doing.
+A run is complete once its run.json exists, which is written last, by one rename. A killed sweep
+repeats only the run that was in progress.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ MOST_ROUNDS = 1000
 MOST_FIGURE = 1e24
 
 
-MOST_BYTES = 64 << 20  # of a file of JSON
+MOST_BYTES = 64 << 20  # maximum size of a JSON file
 
 
-_UNFINISHED = re.compile(r"\.sweep\.(json|csv)\.[0-9a-f]{8}")  # what a killed sweep was writing
+_UNFINISHED = re.compile(r"\.sweep\.(json|csv)\.[0-9a-f]{8}")  # incomplete file of a killed sweep
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
-    requests could not be recorded; ``size``: mean bytes of data, None if unknown; ``buckets``:
-    those of results.hist.Histogram."""
+    """Requests of one operation in a run. Times in ns.
+
+    ``layer``: "request", or "daemon" if requests could not be recorded; ``size``: mean bytes of
+    data, None if unknown; ``buckets``: as in results.hist.Histogram."""
 
     layer: str
     count: int
@@ -64,7 +65,7 @@ class Requests:
 
     @classmethod
     def from_json(cls, data: object) -> Requests:
-        """ValueError, TypeError or KeyError: it cannot be read."""
+        """Read from JSON data. ValueError, TypeError or KeyError: it is invalid."""
         if not isinstance(data, dict):
             raise TypeError("the requests of an operation make no sense")
         rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
@@ -78,12 +79,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a point.
+    """One run of a point. Unknown figures are None.
 
-    ``seconds`` on the clock; ``user`` and ``system``: CPU time, s, of the command and its children;
-    ``switches``: their context switches; ``bytes`` that it moved, as its output or, if ``source``
-    is "kernel", its system calls show; ``bandwidth``: bytes/s; ``took``: seconds with all work
-    around it. Unknown figures are None.
+    ``seconds``: elapsed time; ``user`` and ``system``: CPU seconds of the command and its children;
+    ``switches``: their context switches. ``bytes``: bytes moved, from the command's output, or from
+    its system calls if ``source`` is "kernel". ``bandwidth``: bytes per second. ``took``: seconds
+    including all work before and after the command.
     """
 
     round: int
@@ -101,12 +102,12 @@ class Run:
 
     @classmethod
     def from_json(cls, data: object) -> Run:
-        """ValueError, TypeError or KeyError: it cannot be read."""
+        """Read from JSON data. ValueError, TypeError or KeyError: it is invalid."""
         if not isinstance(data, dict):
             raise TypeError("it is no run")
         operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
         data = {**data, "source": data.get("source", data.get("told", ""))}
-        data.pop("told", None)  # its name in older sweeps
+        data.pop("told", None)  # name of "source" in older sweeps
         run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
         _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
         _check([n for n in (run.bytes, run.bandwidth) if n is not None])
@@ -119,29 +120,28 @@ def _check(numbers: Iterable[object]) -> None:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether the path is a sweep's folder. Error: its file system does not answer."""
+    """Return whether the path is a sweep's folder. Error: its file system does not answer."""
     check_answers(path)
     return (path / DEFINITION).is_file()
 
 
 class Folder:
-    """The folder of a sweep. ``runs``: (point's index in the grid, round) -> run, of the runs
-    done."""
+    """The folder of a sweep. ``runs``: finished runs by (point's index in the grid, round)."""
 
     def __init__(self, path: Path, experiment: Experiment, repeat: int) -> None:
         self.path = path
         self.experiment = experiment
         self.repeat = repeat
         self.points = experiment.points()
-        self.left_out: dict[str, str] = {}  # "name=value" -> why
+        self.left_out: dict[str, str] = {}  # reason by "name=value"
         self.runs: dict[tuple[int, int], Run] = {}
-        self._rounds = 0  # of existing runs, perhaps more than are wanted now
+        self._rounds = 0  # last round of existing runs; may exceed `repeat`
         self._opened = -1
         self._owner: Owner | None = None
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """An existing sweep with its finished runs. Error: it is not a sweep, or is damaged."""
+        """Open an existing sweep with its finished runs. Error: it is no sweep, or is damaged."""
         data = _read(path / DEFINITION)
         try:
             if not isinstance(data, dict) or data["format"] != 1:
@@ -174,8 +174,9 @@ class Folder:
     def create(
         cls, path: Path, experiment: Experiment, repeat: int, owner: Owner | None = None
     ) -> Folder:
-        """A new sweep; or the existing one of the same experiment, with its runs. ``owner``: the
-        user for whom root creates it."""
+        """Create a sweep, or open the existing one of the same experiment with its runs.
+
+        ``owner``: the user for whom root creates it. Error: the path holds something else."""
         if is_sweep(path):
             there = cls.open(path)
             if there.experiment.to_json() != experiment.to_json():
@@ -195,8 +196,9 @@ class Folder:
         return cls(path, experiment, repeat)
 
     def lock(self, owner: Owner | None) -> None:
-        """Lock the sweep for this process and user. Error: another process runs it, or it cannot be
-        written."""
+        """Lock the sweep for this process and set its owner.
+
+        Error: another process runs it, or it cannot be written."""
         self._owner = owner
         new = os.fstat(self._at).st_uid == os.geteuid() and not os.listdir(self._at)
         if not new:
@@ -210,7 +212,7 @@ class Folder:
             os.unlink(name, dir_fd=self._at)
 
     def _check_owner(self, owner: Owner | None) -> None:
-        """Error if another user could decide what is run, and as whom."""
+        """Check that no other user can change the command or its user. Error: one can."""
         ours = {os.geteuid(), owner.uid if owner else os.geteuid()}
         there = by_descriptor(self._at) / DEFINITION
         status = [os.fstat(self._at)]
@@ -218,7 +220,7 @@ class Folder:
             status.append(there.lstat())
         writable = 0o002 if os.geteuid() else 0o022
         good = all(entry.st_uid in ours and not entry.st_mode & writable for entry in status)
-        # It was read by name, which may have led elsewhere.
+        # It was read by its path, which may have been replaced: compare it with the open folder's.
         if good and len(status) == 2:
             data = _read(there)
             good = isinstance(data, dict) and data.get("experiment") == self.experiment.to_json()
@@ -229,7 +231,7 @@ class Folder:
 
     @property
     def _at(self) -> int:
-        """The folder's descriptor: nothing is written by its name."""
+        """Descriptor of the folder. All writes use it, never the path."""
         if self._opened < 0:
             try:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -242,12 +244,12 @@ class Folder:
         return self._opened
 
     def wanted(self, index: int) -> bool:
-        """Whether the point can be run here."""
+        """Return whether the point can be run here."""
         point = self.points[index]
         return not any(f"{name}={value}" in self.left_out for name, value in point.items())
 
     def to_do(self) -> list[tuple[int, int]]:
-        """(point, round) of the missing runs, round by round."""
+        """Return (point, round) of the missing runs, round by round."""
         return [
             (index, n)
             for n in range(1, self.repeat + 1)
@@ -256,14 +258,14 @@ class Folder:
         ]
 
     def place(self, index: int, n: int) -> Path:
+        """Return the directory of a run."""
         label = self.experiment.label(self.points[index])
         name = re.sub(r"[^A-Za-z0-9=.,_+-]+", "_", label)[:80]
         return self.path / "runs" / f"{index:03}-{name}" / str(n)
 
     @contextlib.contextmanager
     def begin(self, index: int, n: int) -> Iterator[int]:
-        """The descriptor of an empty directory for a run, which only we may enter during the
-        run."""
+        """Yield the descriptor of a new directory for a run, of mode 0700 until its end."""
         names = self.place(index, n).relative_to(self.path).parts
         with contextlib.ExitStack() as stack:
             above = [self._at]
@@ -297,7 +299,7 @@ class Folder:
             os.fchown(self._at, self._owner.uid, self._owner.gid)
 
     def of(self, index: int) -> list[Run]:
-        """The point's runs by round."""
+        """Return the point's runs by round."""
         rounds = range(1, max(self._rounds, self.repeat) + 1)
         return [self.runs[index, n] for n in rounds if (index, n) in self.runs]
 
@@ -308,6 +310,7 @@ def write(directory: int, name: str, data: object, owner: Owner | None = None) -
 
 
 def write_text(directory: int, name: str, text: str, owner: Owner | None = None) -> None:
+    """Write text completely or not at all."""
     new = f".{name}.{os.urandom(4).hex()}"
     descriptor = new_file(directory, new, 0o644)
     try:
@@ -325,7 +328,7 @@ def write_text(directory: int, name: str, text: str, owner: Owner | None = None)
 
 def _read(path: Path) -> object:
     try:
-        # Opening a fifo would wait for its writer.
+        # O_NONBLOCK: an open of a FIFO would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

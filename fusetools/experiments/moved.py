@@ -1,4 +1,4 @@
-"""The bytes that a workload moved, as it prints them itself: dd, fio."""
+"""Number of bytes that a workload moved, from its output: dd, fio."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-MOST = 1 << 22  # bytes that are read of the end of the output
+MOST = 1 << 22  # maximum number of bytes that are read from the end of the output
 
 
 # 268435456 bytes (268 MB, 256 MiB) copied, 0.0894 s, 3.0 GB/s
@@ -14,9 +14,9 @@ _DD = re.compile(r"^(\d{1,18}) bytes? (?:\(.*\) )?copied, ([0-9.,e+-]{1,20}) s,"
 
 
 def moved(text: str) -> tuple[int, float | None] | None:
-    """(bytes, the seconds that the command prints, or None); None: it prints neither.
+    """Return (bytes, seconds or None) from a command's output; None: it prints neither.
 
-    The bytes of several dd at once add up; only the clock has their time.
+    The bytes of several dd are added. Their seconds are None, as they may run in parallel.
     """
     if '"fio version"' in text:
         return _fio(text)
@@ -28,7 +28,7 @@ def moved(text: str) -> tuple[int, float | None] | None:
 
 
 def _fio(text: str) -> tuple[int, float | None] | None:
-    """fio --output-format=json: bytes of all jobs; bytes over their summed bandwidth."""
+    """Read fio's --output-format=json: bytes of all jobs, and bytes divided by their bandwidth."""
     try:
         data = json.loads(text[text.index("{") : text.rindex("}") + 1])
         sides = [job[side] for job in data["jobs"] for side in ("read", "write")]

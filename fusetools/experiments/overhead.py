@@ -1,4 +1,4 @@
-"""What recording costs a workload: runs without and with the probes, in turn."""
+"""Overhead of recording for a workload: alternating runs without and with the probes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Run:
 
     @property
     def estimated(self) -> float | None:
-        """Time relative to a run without recording, by the recording's own estimate."""
+        """Time relative to a run without recording, by the overhead that the recording reports."""
         if self.took is None or self.took.ns >= 1e9 * self.seconds:
             return None
         return self.seconds / (self.seconds - self.took.ns / 1e9)
@@ -49,11 +49,11 @@ def overhead(
     only: Sequence[str] = (),
     warn: Callable[[str], None] = lambda _: None,
 ) -> Overhead:
-    """Runs the workload ``repeat`` times without and with each part, in turn.
+    """Run the workload in ``repeat`` rounds: without recording, then with each part of it.
 
-    ``progress`` is called before each run with runs done, runs in all, and the next one's name;
-    ``only``: these parts ("all" is one) instead of every part. Error: it cannot be recorded, or the
-    workload failed. KeyboardInterrupt: a signal came.
+    ``progress`` is called before each run with the number of finished runs, of all runs, and the
+    next run's name. ``only``: names of parts to run, "all" for the whole; none: every part. Error:
+    it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
     """
     with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
@@ -71,7 +71,7 @@ def overhead(
 
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
-            lock.state.folders.clear()  # those of the previous run, which are gone
+            lock.state.folders.clear()  # the previous run's are already removed
             recording = _Measured(lock, request, arguments, user, facts, part, output)
             with recording:
                 recording.arm()
@@ -79,7 +79,7 @@ def overhead(
                 outcome = recording.finish()
                 run = recording.measured()
             check(outcome, request.command, log)
-            for m in outcome.missing:  # a number in it may differ between runs
+            for m in outcome.missing:  # keyed by `what`, as a number in `why` may differ
                 missing.setdefault(m.what, m)
             warnings.update(dict.fromkeys(outcome.warnings))
             lost += outcome.lost
@@ -133,24 +133,24 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
 
 
 def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
-    """The medians' ratio, in the interval of the rounds' ratios."""
+    """Return the ratio of the medians, within the interval of the rounds' ratios."""
     of_rounds = estimate([s / b for s, b in zip(seconds, base)])
     ratio = statistics.median(seconds) / statistics.median(base)
     return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
 class _Measured(Recording):
-    """A recording that is measured and then deleted."""
+    """A recording that is deleted after its figures were taken."""
 
     def _hand_over(self, whole: Path) -> None:
         self.outcome.output = whole
 
     def measured(self) -> _Run:
-        """Figures of the whole file, with function_graph's events, less the calibration's calls."""
+        """Return the figures of the whole file, without the calls for calibration."""
         assert self.outcome.output is not None
         seen = native.scan(str(self.outcome.output), [], {})["events"]
         own = sum(n for name, n in seen if CALIBRATION in name)
-        events = sum(n for _, n in seen) - own - 1  # the session's event
+        events = sum(n for _, n in seen) - own - 1  # 1: the session's event
         return _Run(
             self.outcome.seconds,
             events,

@@ -1,4 +1,4 @@
-"""Runs an experiment's grid, round by round, and sums up the results."""
+"""Execution of an experiment's grid, round by round, and summary of its runs."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ from fusetools.results.estimate import Estimate
 from fusetools.results.stories import Stories
 from fusetools.results.sweep import OperationAt, PointFigures, Sweep
 
-ALMOST_FULL = 1 << 16  # bytes
+ALMOST_FULL = 1 << 16  # free bytes of a disk
 
 
-LEAST = 1 << 20  # bytes; programs read less of themselves and of libraries
+LEAST = 1 << 20  # bytes of a run that moves data; loading of programs and libraries reads less
 
 
 Progress = Callable[[int, int, str, "float | None"], None]
 
 
 def the_mount(given: Sequence[str]) -> str:
-    """What {mount} stands for: the first that was given, or the only one. Error: it is
-    ambiguous."""
+    """Return the value of {mount}: the first given mount, or the only mount on this host.
+
+    Error: it is ambiguous."""
     if given:
         return absolute(given[0])
     mounts = list(dict.fromkeys(mount.path for mount in of_own_namespace(Files(Path("/")))))
@@ -57,9 +58,9 @@ def the_mount(given: Sequence[str]) -> str:
 def run(folder: Folder, arguments: Sequence[str], progress: Progress) -> None:
     """Do the runs that are missing in the folder.
 
-    ``progress`` is called before each run and at the end: runs done, runs in all, the next run,
-    seconds left (None: unknown). Error: a run failed; KeyboardInterrupt: a signal came. Finished
-    runs are kept in either case.
+    ``progress`` is called before each run and at the end, with the number of finished runs, of all
+    runs, the next run, and the seconds left (None: unknown). Error: a run failed;
+    KeyboardInterrupt: a signal came. In both cases, finished runs are kept.
     """
     experiment = folder.experiment
     options = experiment.recording
@@ -74,7 +75,7 @@ def run(folder: Folder, arguments: Sequence[str], progress: Progress) -> None:
         try:
             _all(folder, user, arguments, progress)
         except BaseException:
-            with contextlib.suppress(OSError):  # the first of two errors is reported
+            with contextlib.suppress(OSError):  # report the first error
                 _save(folder)
             raise
         _save(folder)
@@ -114,8 +115,9 @@ def _full(folder: Folder) -> Error:
 
 
 def _shuffled(folder: Folder) -> list[tuple[int, int]]:
-    """The missing runs, the points of each round in a random but reproducible order, so that no
-    point always follows the same other one."""
+    """Return the missing runs, with the points of each round in a random, reproducible order.
+
+    So no point always follows the same other one."""
     place = {}
     for n in range(1, folder.repeat + 1):
         order = list(range(len(folder.points)))
@@ -125,7 +127,7 @@ def _shuffled(folder: Folder) -> list[tuple[int, int]]:
 
 
 def _seconds_left(folder: Folder, to_do: Sequence[tuple[int, int]]) -> float | None:
-    """By the runs of the same points, else by all runs."""
+    """Estimate the time of the missing runs, from runs of the same point, or else from all runs."""
     if not folder.runs:
         return None
     took: dict[int, list[float]] = {}
@@ -137,7 +139,7 @@ def _seconds_left(folder: Folder, to_do: Sequence[tuple[int, int]]) -> float | N
 
 
 def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, str]]:
-    """The values whose test fails here."""
+    """Yield the values whose test fails on this host, each with the reason."""
     first = experiment.points()[0]
     for value, test in experiment.only.items():
         words = fill(test, first)
@@ -158,7 +160,7 @@ def _run_point(
     arguments: Sequence[str],
     waiting: Callable[[str], None],
 ) -> None:
-    """Run a point in a directory of its own, with the command's output in a file."""
+    """Run a point in its own directory, with the command's output in a file."""
     with (
         folder.begin(index, n) as place,
         os.fdopen(new_file(place, "output", 0o644), "wb") as output,
@@ -211,7 +213,7 @@ def _run_point(
 
 
 def _requests(path: str) -> dict[str, Requests]:
-    """Requests by operation, most first; the daemon's calls where requests were not recorded."""
+    """Return requests by operation, most first; the daemon's calls if there are no requests."""
     requests: dict[str, Requests] = {}
     opened = recording.open(path)
     histograms = opened.hist(layers=("request", "daemon")).histograms
@@ -225,8 +227,8 @@ def _requests(path: str) -> dict[str, Requests]:
     return dict(sorted(requests.items(), key=lambda item: -item[1].count))
 
 
-# Headers in the length of a request or of its answer (include/uapi/linux/fuse.h): fuse_in_header
-# and fuse_write_in, fuse_out_header.
+# Bytes of headers in the length of a request (fuse_in_header and fuse_write_in) and of a reply
+# (fuse_out_header), include/uapi/linux/fuse.h.
 _WRITTEN = {"write": 80}
 
 
@@ -234,7 +236,7 @@ _READ = {"read": 16, "readdir": 16, "readdirplus": 16}
 
 
 def _sizes(stories: Stories) -> dict[str, float]:
-    """Mean bytes of data of operations that move data, where the kernel reports them."""
+    """Return the mean bytes of data by operation that moves data, if the kernel reports them."""
     sizes = {}
     for lengths, headers in ((stories.request_bytes, _WRITTEN), (stories.reply_bytes, _READ)):
         for operation, header in headers.items():
@@ -263,7 +265,7 @@ def _save(folder: Folder) -> None:
 
 
 def figures(folder: Folder) -> Sweep:
-    """The figures of the finished runs."""
+    """Return the figures of the finished runs."""
     runs = [run for _, run in sorted(folder.runs.items(), key=lambda item: item[0])]
     return Sweep(
         path=folder.path,

@@ -7,7 +7,7 @@ from fusetools.experiments.folder import Folder
 
 
 def runs_csv(folder: Folder) -> str:
-    """A line for each run: the point, its figures, and those of each operation."""
+    """Return a CSV with a line for each run: its point, its figures, those of each operation."""
     names = sorted({name for run in folder.runs.values() for name in run.requests})
     columns = [*folder.experiment.params, "round", "seconds", "user_seconds", "system_seconds"]
     columns += ["switches", "bytes", "bytes_per_second", "lost"]
