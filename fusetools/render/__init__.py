@@ -1,1 +1,1 @@
-"""Results to text, JSON, CSV and HTML: pure functions, a module per question in each."""
+"""Rendering of results as text, JSON, CSV and HTML: pure functions, one module per question."""

@@ -1,4 +1,4 @@
-"""Flame graphs in the format of a file name's suffix, by fusetools.flame."""
+"""Flame graphs by fusetools.flame, in the format that a file name's suffix selects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def picture(
     reversed: bool = False,
     least: float = 0.01,
 ) -> str:
-    """The text of a file, in its suffix's format. Error: unknown suffix, or nothing to draw.
+    """Return the text of a file in its suffix's format. Error: unknown suffix, or no stacks.
 
-    ``least``: an SVG leaves out narrower frames, per cent of the total.
+    ``least``: minimum width of a frame in an SVG, in per cent of the total.
     """
     file = ".folded" if path == "-" else path
     if not file.endswith(flame.SUFFIXES):

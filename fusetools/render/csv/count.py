@@ -1,4 +1,4 @@
-"""fusetools count as CSV: a line per function, in the format that `fusetools diff` reads."""
+"""fusetools count as CSV: one line per function, in the format that `fusetools diff` reads."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fusetools.results.queue import Queue
 
 
 def render(result: Queue) -> Iterator[str]:
-    """Every change: its time, ns since the recording's first event, and the new values."""
+    """Yield a line per change: ns since the recording's first event, and the new values."""
     yield written(("mount", "time_ns", "queued", "busy"), ())
     for mount in result.mounts:
         rows = ((mount.mount, *level) for level in mount.levels)

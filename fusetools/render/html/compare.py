@@ -1,4 +1,4 @@
-"""Comparison of several recordings or sweeps, in a report."""
+"""Report section: comparison of several recordings or sweeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetools.results.compare import TIME, Compared, Measure
 
 
 def render(result: Compared | Error) -> Markup:
-    """Each operation's figures side by side, and its histograms over the same times."""
+    """Return each operation's figures side by side, and its histograms on a common time axis."""
     if isinstance(result, Error):
         return error(result)
     letters = string.ascii_uppercase

@@ -1,4 +1,4 @@
-"""Calls, in a report."""
+"""Report section: calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def render(result: Counts) -> Markup:
     called = [c for c in result.counts if c.count]
     rows = [
         (
-            # System calls are counted per request that they issue.
+            # System calls count by the operation that they requested.
             f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function,
             c.layer,
             number(c.count),

@@ -1,4 +1,4 @@
-"""Two recordings' calls side by side, in a report."""
+"""Report section: calls of two recordings side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors, in a report."""
+"""Report section: error replies."""
 
 from __future__ import annotations
 

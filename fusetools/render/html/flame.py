@@ -1,4 +1,4 @@
-"""Flame graphs, in a report."""
+"""Report section: flame graphs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fusetools.render.text import flame as flame_text
 from fusetools.results.flame import Stacks
 from fusetools.results.report import Recorded
 
-# Frames narrower than NARROW per cent are not in the picture; pictures with more than LARGE
-# characters are left to fusetools flame.
+# The picture omits frames narrower than NARROW per cent. The page omits pictures with more than
+# LARGE characters, and names the `fusetools flame` command instead.
 NARROW = 0.1
 
 
@@ -42,8 +42,8 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
     own = f"fusetools flame{_OPTIONS.get(result.graph, '')} -i {shlex.quote(path)}"
     if len(picture) > LARGE:
         return missing(f"{title}: not drawn", "too large for this page", own)
-    # Scripts in an img do not run; the interactive page is in its own frame, which has no origin:
-    # it cannot reach the surrounding page.
+    # Scripts in an img do not run. The interactive page is in a frame without an origin, so that it
+    # cannot access the surrounding page.
     source = "data:image/svg+xml;base64," + base64.b64encode(_still(picture).encode()).decode()
     tall = min(max(int(_height(picture)), 420), 900)
     frame = tag(
@@ -67,6 +67,6 @@ def _height(svg: str) -> float:
 
 
 def _still(svg: str) -> str:
-    """The SVG without its script, which would not run, and without the script's button."""
+    """Remove an SVG's script, which would not run, and the script's button."""
     svg = re.sub(r"<script.*?</script>", "", svg, flags=re.DOTALL)
     return re.sub(r'<text id="search".*?</text>', "", svg)

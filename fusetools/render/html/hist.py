@@ -1,4 +1,4 @@
-"""Latency histograms, in a report."""
+"""Report section: latency histograms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.render.html.stages import sentence
 from fusetools.render.text import hist as hist_text
 from fusetools.results.hist import Histogram, Histograms
 
-# For fewer calls the table suffices.
+# Minimum number of calls for a histogram.
 FEW = 10
 
 
@@ -49,7 +49,7 @@ def _row(layer: str, name: str, h: Histogram) -> Markup:
 
 
 def _histograms(called: Sequence[Histogram]) -> Markup:
-    """Histograms per operation, layer by layer over the same times."""
+    """Return histograms by operation, layer by layer on a common time axis."""
     cards = []
     for operation, group in groupby(called, lambda h: h.operation):
         shown = [h.answered for h in group if operation and h.count >= FEW]

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: everything but Markup is escaped, in the only place that makes elements."""
+"""HTML and SVG elements as text. No other module makes elements; all text is escaped here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VOID = frozenset(("br", "meta", "col", "hr", "img"))
 
 
 class Markup(str):
-    """Text that is already HTML."""
+    """Text that is already HTML, and is not escaped again."""
 
     __slots__ = ()
 
@@ -22,7 +22,8 @@ Child = Union[str, "Iterable[Child]"]
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """An element: ``class_`` is class, ``stroke_width`` stroke-width; None and False: left out."""
+    """Return an element. ``class_`` and ``stroke_width`` become class and stroke-width; attributes
+    that are None or False are omitted."""
     pieces = [f"<{name}"]
     for key, value in attributes.items():
         if value is None or value is False:
@@ -38,7 +39,7 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
 
 
 def join(*children: Child) -> Markup:
-    """Concatenate; text is escaped, including characters that could control a terminal."""
+    """Concatenate; escape text, including characters that could control a terminal."""
     return Markup("".join(_each(children)))
 
 
@@ -57,26 +58,25 @@ def _text(value: str | float) -> str:
 
 
 def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], align: str) -> Markup:
-    """``align`` has "<" or ">" for each column; in a narrow window the table scrolls, not the
-    page."""
+    """Return a table, which scrolls in a small window; ``align`` has "<" or ">" per column."""
 
     def cells(name: str, row: Sequence[Child]) -> list[Markup]:
         return [tag(name, cell, class_=kind(side)) for cell, side in zip(row, align)]
 
     def kind(side: str) -> str | None:
-        return "n" if side == ">" else None  # a number: at the right, never broken
+        return "n" if side == ">" else None  # class of numbers: aligned right, never wrapped
 
     body = tag("tbody", [tag("tr", cells("td", row)) for row in rows])
     return wide(tag("table", tag("thead", tag("tr", cells("th", head))), body))
 
 
 def wide(content: Markup) -> Markup:
-    """Content that may be wider than the window."""
+    """Wrap content that may be wider than the window."""
     return tag("div", content, class_="wide", tabindex="0")
 
 
 def listed(rows: Iterable[tuple[str, Child]]) -> Markup:
-    """Names and their values."""
+    """Return a list of names and their values."""
     whole = [[tag("dt", name), tag("dd", value)] for name, value in rows]
     return tag("dl", whole, class_="facts")
 
@@ -86,18 +86,18 @@ def note(text: str) -> Markup:
 
 
 def legend(kinds: Iterable[tuple[str, str]]) -> Markup:
-    """Classes of colours and their meanings."""
+    """Return a legend of (CSS class of a colour, its meaning)."""
     keys = [tag("span", tag("span", class_=f"swatch {kind}"), name) for kind, name in kinds]
     return tag("p", keys, class_="legend")
 
 
 def missing(what: str, why: str, fix: str) -> Markup:
-    """What is missing, and the commands that fix it."""
+    """Return a paragraph on missing content, with the commands that fix it."""
     ways = [tag("code", way) for way in fix.splitlines()]
     tries = [[" or " if i else " fix: ", way] for i, way in enumerate(ways)]
     return tag("p", what, f" ({why})." if why else ".", tries, class_="missing")
 
 
 def error(failed: Error) -> Markup:
-    """What could not be answered."""
+    """Return a paragraph on a question that could not be answered."""
     return missing(failed.what, failed.why, failed.fix)

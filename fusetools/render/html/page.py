@@ -1,4 +1,4 @@
-"""A report as one HTML page: it fetches nothing, and is readable without scripts."""
+"""A report as one HTML page, without network access, readable without scripts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fusetools.render.text.footer import taken
 from fusetools.results.facts import Facts
 from fusetools.results.report import Recorded, Report
 
-# No network access, and only the scripts in the flame graphs' own frames run.
+# No network access. Only the scripts in the flame graphs' frames run.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def render(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     own: list[tuple[str, Markup]] = []  # (title, content) of a recording or a sweep
     own += [
         (str(recorded.path), _recorded(recorded, f"part-{i}"))
@@ -84,7 +84,7 @@ def _recorded(recorded: Recorded, place: str) -> Markup:
 
 
 def _facts(recorded: Recorded) -> Markup:
-    """Facts of the session and the host; what is not in the recording."""
+    """Return facts about the session and the host, and what is not recorded."""
     session, facts = recorded.session, recorded.counts.facts
     host = session.host
     rows: list[tuple[str, Child]] = []

@@ -1,5 +1,6 @@
-"""Plots as inline SVG: widths in percent and heights in pixels, so that text keeps its size in a
-window of any width, without scripts. Colours are classes of report.css."""
+"""Plots as inline SVG without scripts. Colours are classes of report.css.
+
+Widths are in percent and heights in pixels, so that text keeps its size in any window."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from fusetools.figures import duration, number
 from fusetools.render.html.markup import Child, Markup, join, tag
 
-Ticks = Sequence["tuple[float, str]"]  # place, 0 to 1, and its text
+Ticks = Sequence["tuple[float, str]"]  # place from 0 to 1, and its text
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar: ``share`` of the whole, 0 to 1; ``kind`` is its colour's class."""
+    """A part of a bar. ``share``: of the whole, 0 to 1; ``kind``: CSS class of its colour."""
 
     share: float
     kind: str
@@ -25,7 +26,7 @@ class Part:
 
 
 def stacked(parts: Iterable[Part], label: str, length: float = 1.0, height: int = 16) -> Markup:
-    """A bar of consecutive parts, ``length`` of the width, each with its letter inside."""
+    """Return a bar of consecutive parts with their letters. ``length``: share of the width."""
     drawn: list[Markup] = []
     at = 0.0
     for part in parts:
@@ -49,7 +50,7 @@ def stacked(parts: Iterable[Part], label: str, length: float = 1.0, height: int 
 
 @dataclass(frozen=True)
 class Panel:
-    """A histogram: ``buckets`` as results.hist.Histogram has them; ``marks``: "p50" to ns."""
+    """A histogram. ``buckets``: as in results.hist.Histogram; ``marks``: e.g. ("p50", ns)."""
 
     heading: Markup
     kind: str
@@ -61,7 +62,7 @@ _PANEL = 44  # pixels
 
 
 def histograms(panels: Sequence[Panel], label: str) -> Markup:
-    """Stacked panels over a common logarithmic time axis, each scaled to its own maximum."""
+    """Stack panels over a common logarithmic time axis, each scaled to its own maximum."""
     shown = [panel for panel in panels if panel.buckets]
     if not shown:
         return join()
@@ -71,7 +72,7 @@ def histograms(panels: Sequence[Panel], label: str) -> Markup:
     def place(ns: float) -> float:
         return (math.log10(max(ns, 1)) - first) / (last - first)
 
-    every = 1 if last - first <= 5 else 2  # as many labels as fit in a narrow window
+    every = 1 if last - first <= 5 else 2  # labels must fit in a small window
     decades = [
         (place(10**n), "" if (n - first) % every else _time(n)) for n in range(first, last + 1)
     ]
@@ -115,15 +116,15 @@ def _decade(ns: float, rounded: Callable[[float], int]) -> int:
 
 
 def _time(decade: int) -> str:
-    """10**decade ns, without superfluous digits."""
+    """Format 10**decade ns."""
     unit = min(decade // 3, 3)
     return f"{10 ** (decade - 3 * unit):,} {('ns', 'us', 'ms', 's')[unit]}"
 
 
 @dataclass(frozen=True)
 class Level:
-    """A quantity over time: its mean and maximum in each part of the time; ``top`` is the value at
-    the plot's upper edge."""
+    """A quantity over time. ``parts``: its mean and maximum in each part of the time; ``top``: the
+    value at the plot's upper edge."""
 
     heading: Markup
     kind: str
@@ -132,7 +133,7 @@ class Level:
 
 
 def levels(shown: Sequence[Level], start: int, end: int, label: str) -> Markup:
-    """Stacked panels over a common time, from ``start`` to ``end`` ns: a bar for each mean."""
+    """Stack panels over a common time axis from ``start`` to ``end`` ns, with bars of the means."""
     ticks = [
         ((at - start / 1e9) * 1e9 / max(end - start, 1), text) for at, text in _times(start, end)
     ]
@@ -166,7 +167,7 @@ def _steps(level: Level) -> Iterable[Markup]:
 
 
 def _times(start: int, end: int) -> list[tuple[float, str]]:
-    """The ticks: seconds and their text."""
+    """Return the ticks: seconds and their text."""
     low, high = start / 1e9, end / 1e9
     step = _step((high - low) / 5) if high > low else 1.0
     digits = max(-math.floor(math.log10(step)), 0)
@@ -177,7 +178,7 @@ def _times(start: int, end: int) -> list[tuple[float, str]]:
 
 @dataclass(frozen=True)
 class Place:
-    """A point: ``x`` in 0 to 1, ``low`` to ``high`` around ``y``; ``title`` describes it."""
+    """A point at ``x`` (0 to 1) and ``y``, with an error bar from ``low`` to ``high``."""
 
     x: float
     y: float
@@ -188,7 +189,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Series:
-    """Points in order; ``joined`` by lines if values between them exist."""
+    """Points in order, ``joined`` by lines if values between them exist."""
 
     kind: str
     places: Sequence[Place]
@@ -209,7 +210,7 @@ _MARKERS = (
 def points(
     shown: Sequence[Series], ticks: Ticks, show: Callable[[float], str], label: str
 ) -> Markup:
-    """Series of points with error bars, from 0 up; ``show`` formats a value."""
+    """Plot series of points with error bars over an axis from 0; ``show`` formats a value."""
     top = max((place.high for series in shown for place in series.places), default=0.0) or 1.0
     step = _step(top / 4)
     count = math.ceil(top / step - 1e-9)
@@ -237,7 +238,7 @@ def points(
         own += [
             _point(place, series.kind, _MARKERS[i % len(_MARKERS)], down) for place in series.places
         ]
-        # Side by side, so that no error bar hides another.
+        # Shift each series, so that no error bar hides another.
         drawn.append(tag("g", own, transform=f"translate({5 * (i - (len(shown) - 1) / 2):g})"))
     names = [
         tag("text", _short(show(v)), x="100%", y=min(down(v) + 4, _TALL + 3), class_="end")
@@ -254,7 +255,7 @@ def points(
 
 
 def marker(i: int, kind: str) -> Markup:
-    """The marker of a series in a legend."""
+    """Return the marker of series ``i`` for a legend."""
     shape = tag("path", class_=f"marker {kind}", d=_MARKERS[i % len(_MARKERS)])
     inner = tag("svg", shape, x=6, y=6, overflow="visible")
     return tag("svg", inner, class_="key", width=12, height=12, aria_hidden="true")
@@ -268,18 +269,18 @@ def _point(place: Place, kind: str, shape: str, down: Callable[[float], float]) 
         path = f"M-4 {high:.1f}H4M0 {high:.1f}V{low:.1f}M-4 {low:.1f}H4"
         whole.append(tag("path", class_=f"error {kind}", d=path))
     whole.append(tag("path", class_=f"marker {kind}", d=shape))
-    # An inner svg has its own origin: in percent of the outer one, and pixels from there.
+    # An inner svg is placed in percent of the outer one, and has pixels inside.
     return tag("svg", whole, x=_percent(place.x), y=f"{y:.1f}", overflow="visible")
 
 
 def _step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, at least ``least``."""
+    """Return 1, 2 or 5 times a power of ten, at least ``least``."""
     scale = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
     return next((n * scale for n in (1, 2, 5) if n * scale >= least * (1 - 1e-9)), 10 * scale)
 
 
 def _short(text: str) -> str:
-    """``text`` without trailing zeros: 2.00 ms is 2 ms."""
+    """Remove trailing zeros: 2.00 ms becomes 2 ms."""
     if re.match(r"0(\.0+)?( |$)", text):
         return "0"
     return re.sub(r"(\.\d*?)0+(?= |$)", lambda m: m[1].rstrip("."), text)

@@ -1,4 +1,4 @@
-"""The daemon's queue, in a report."""
+"""Report section: the daemon's queue."""
 
 from __future__ import annotations
 

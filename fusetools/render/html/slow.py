@@ -1,4 +1,4 @@
-"""The slowest requests, in a report."""
+"""Report section: the slowest requests."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def _slow(r: Request, longest: int) -> Markup:
 
 
 def _in_request(r: Request) -> list[tuple[str, int]]:
-    """The stages that add up to its duration."""
+    """Return the stages that add up to the request's duration."""
     return [stage for stage in r.stages if stage[0].split("+")[0] in words_text.IN_REQUEST]

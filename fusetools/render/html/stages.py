@@ -1,4 +1,4 @@
-"""Requests' time by stage, in a report."""
+"""Report section: requests' time by stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.results.stages import OperationStages, Stages
 
 
 def render(result: Stages) -> Markup:
-    """Each operation's time by stage, as a bar and in figures."""
+    """Return each operation's time by stage, as a bar and in figures."""
     if not result.operations:
         return tag("p", "No requests.")
     matched = [o for o in result.operations if o.matched]
@@ -59,7 +59,7 @@ def _operation(o: OperationStages) -> Markup:
 
 
 def colour(stage: str) -> str:
-    """The stage's class; for joined stages the first one's, paler."""
+    """Return the stage's CSS class; for joined stages the first one's, paler."""
     first, *others = stage.split("+")
     return f"s-{first} joined" if others else f"s-{first}"
 

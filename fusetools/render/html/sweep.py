@@ -1,4 +1,4 @@
-"""A sweep, in a report."""
+"""Report section: a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fusetools.results.sweep import PointFigures, Sweep
 
 @dataclass(frozen=True)
 class _Figure:
-    """A plot: which value of a point is drawn, and how it is formatted."""
+    """A plot of one value: ``of`` returns it for a point, ``show`` formats it."""
 
     title: str
     of: Callable[[PointFigures], Estimate | None]
@@ -28,7 +28,7 @@ class _Figure:
 
 
 def render(result: Sweep) -> Markup:
-    """Each figure plotted over the parameter, with its confidence interval; then tables."""
+    """Return plots of each figure over a parameter, with confidence intervals, then tables."""
     experiment = result.experiment
     parts = [tag("p", experiment.about)] if experiment.about else []
     rows = [("Command", tag("code", command_line(experiment.command)))]
@@ -65,7 +65,7 @@ def _seconds(value: float) -> str:
 
 
 def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
-    """Plots over the axis with most values, a series for each point of the other axes."""
+    """Return plots over the axis with most values, with a series for each point of the others."""
     axes = result.experiment.axes
     if not axes:
         return join()
@@ -134,8 +134,9 @@ def _series(
 
 
 def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """Each value's place, 0 to 1: logarithmic if all are sizes, else evenly spaced; and whether
-    values between them exist."""
+    """Return each value's place from 0 to 1, and whether values between them exist.
+
+    The scale is logarithmic if all values are sizes; otherwise they are evenly spaced."""
     sizes = [re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKMGT]?)", value) for value in values]
     at = [float(m[1]) * BYTES[m[2]] if m else 0.0 for m in sizes]
     sized = min(at) > 0 and len(set(at)) > 1
@@ -151,7 +152,7 @@ _LONG = 16
 
 
 def _ticks(places: dict[str, float]) -> list[tuple[float, str]]:
-    """As many ticks as fit in a narrow window."""
+    """Return as many ticks as fit in a small window."""
     shown: list[tuple[float, str]] = []
     for value, x in sorted(places.items(), key=lambda item: item[1]):
         room = 0.028 * (min(len(value), _LONG) + 2)

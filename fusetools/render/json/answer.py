@@ -1,4 +1,4 @@
-"""JSON: the same for every command, made from the types of results (encode.py)."""
+"""JSON for every command, from the types of results (results/encode.py)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from fusetools.results.envelope import envelope
 def render(
     command: str, result: object, compact: bool = False, more: Mapping[str, object] | None = None
 ) -> str:
-    """The envelope, then the result's own fields. ``more``: additional fields; ``compact``: in one
-    line."""
+    """Return the envelope with the result's fields as JSON.
+
+    ``more``: additional fields; ``compact``: in one line."""
     facts = (
         getattr(result, "facts", None) if "facts" in getattr(result, "JSON_HIDDEN", ()) else None
     )
     data = {**envelope(command, facts), **fields(result)}
     data.update((key, encode(value)) for key, value in (more or {}).items())
-    # ASCII only, so that no name can control a terminal.
+    # ASCII only: no name can control a terminal.
     return json.dumps(data, indent=None if compact else 1, allow_nan=False) + "\n"

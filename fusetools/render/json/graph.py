@@ -1,4 +1,4 @@
-"""fusetools graph --calls as JSON: a long recording has millions of calls."""
+"""fusetools graph --calls as JSON, in parts: a long recording has millions of calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusetools.results.graph import GraphCalls
 
 
 def render_calls(result: GraphCalls) -> Iterator[str]:
-    """One object, in parts: a line for each outermost call."""
+    """Yield the parts of one object, with a line for each outermost call."""
     around = {**envelope("graph", result.facts), "unmatched": result.unmatched}
     yield json.dumps(around, indent=1)[:-2] + ',\n "calls": ['
     between = "\n  "

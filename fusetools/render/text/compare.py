@@ -11,12 +11,13 @@ from fusetools.printable import printable
 from fusetools.render.text.layout import bar, lines, prose, table, width
 from fusetools.results.compare import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
 
-MINOR = 0.05  # operations with a smaller share of the calls on every side are not in the text
+MINOR = 0.05  # the text omits operations with a smaller share of the calls on every side
 
 
 def render(result: Compared, operations: Sequence[str] = ()) -> str:
-    """Each operation's figures and shapes; ``operations``: shell patterns; if none, all but rare
-    operations."""
+    """Return each operation's figures and histograms.
+
+    ``operations``: shell patterns; none: all but rare operations."""
     letters = string.ascii_uppercase
     output = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
     hidden: dict[str, None] = {}
@@ -41,7 +42,7 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
 
 
 def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
-    """The measures that match a shell pattern; if there are no patterns, all but rare ones."""
+    """Return the measures that match a shell pattern; without patterns, all but rare ones."""
     if operations:
         return [m for m in group.measures if any(fnmatchcase(m.name, p) for p in operations)]
     sides = range(len(group.measures[0].sides)) if group.measures else ()
@@ -81,7 +82,7 @@ def _figures(measure: Measure) -> list[str]:
 
 
 def _calls(measure: Measure) -> list[str]:
-    """How many more calls one side made: equally fast calls can still take longer in total."""
+    """Return a remark if a side made more calls: they take longer even if equally fast."""
     counts = [side.count for side in measure.sides]
     least, most = min(counts), max(counts)
     if measure.name == TIME or not most or most <= 1.05 * least:
@@ -93,7 +94,7 @@ def _calls(measure: Measure) -> list[str]:
 
 
 def verdict(side: Figures) -> str:
-    """Whether the side differs from the best, in words."""
+    """Return in words whether the side differs from the best."""
     if side.p50_ns is None or side.times_best is None:
         return ""
     if side.slower is None or side.p is None:
@@ -105,7 +106,7 @@ def verdict(side: Figures) -> str:
 
 
 def _shapes(measure: Measure, values: str) -> list[str]:
-    """The histograms side by side, each bar a share of its own side's calls."""
+    """Return the histograms side by side; each bar is a share of its own side's calls."""
     places = sorted({(low, high) for side in measure.sides for low, high, _ in side.buckets})
     if sum(bool(side.buckets) for side in measure.sides) < 2:
         return []
@@ -116,7 +117,7 @@ def _shapes(measure: Measure, values: str) -> list[str]:
     most = max(n / total for bins, total in zip(counts, totals) for n in bins.values())
     digits = [max((len(number(n)) for n in bins.values()), default=1) for bins in counts]
     columns = max((width() - 22 - sum(digits) - 4 * len(counts)) // len(counts), 3)
-    scale = 1 << 30  # a share, as bar() takes whole numbers
+    scale = 1 << 30  # factor for shares, as bar() takes whole numbers
     rows: list[Sequence[str]] = [
         (
             "from",
@@ -136,7 +137,7 @@ def _shapes(measure: Measure, values: str) -> list[str]:
 
 
 def how(result: Compared) -> str:
-    """How the differences were tested."""
+    """Explain how the differences were tested."""
     if not result.tests:
         return f"no difference was tested: too few {result.values}s"
     what = "runs"

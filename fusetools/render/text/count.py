@@ -19,7 +19,7 @@ def render(result: Counts) -> str:
 
 
 def render_live(result: Counts) -> str:
-    """Counts made without a recording, and the cost of counting."""
+    """Return the output of `fusetools count --live`: the counts, and the overhead of counting."""
     output = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
     cost, calls = (
         result.facts.probe_cost_ns,
@@ -42,7 +42,7 @@ def _calls(result: Counts) -> list[str]:
     rows_of = Counter((c.layer, c.function) for c in called)
     for c in called:
         address = "" if c.address is None else f"{c.address:x}"
-        # A system call is counted by the request that it made, a reply by what it answers.
+        # System calls count by the operation that they requested, replies by the one answered.
         of_several = c.layer == "syscall" or rows_of[c.layer, c.function] > 1
         function = f"{c.function} ({c.operation})" if of_several and c.operation else c.function
         rows.append((address, function, c.layer, number(c.count)))
@@ -56,6 +56,7 @@ def _calls(result: Counts) -> list[str]:
 
 
 def never_called(functions: Iterable[str]) -> list[str]:
+    """List probed functions without calls."""
     names = ", ".join(sorted(map(printable, functions)))
     text = f"never called: {names}"
     return ["", *prose(text, rest="  ")] if names else []

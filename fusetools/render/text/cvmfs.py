@@ -1,4 +1,4 @@
-"""Histograms in the CernVM-FS client's format, as `cvmfs_talk internal affairs` prints them."""
+"""Histograms in the CernVM-FS client's format, as printed by `cvmfs_talk internal affairs`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from fusetools.printable import printable
 from fusetools.results.hist import Histogram
 
-BINS = 30  # [0, 1], [2, 3] … [2^29, 2^30 - 1] ns
+BINS = 30  # bins [0, 1], [2, 3] … [2^29, 2^30 - 1] ns
 
 
 QUANTILES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999)
 
 
-# The client's order and names; operations that it does not time come last.
+# Names of operations in the client's order. Operations that the client does not time come last.
 NAMES = {
     "lookup": "Lookup",
     "forget": "Forget",
@@ -34,7 +34,7 @@ _STARS = 38
 
 
 def render(histograms: Iterable[Histogram]) -> str:
-    """The daemon layer's histograms; one per operation."""
+    """Return the daemon layer's histograms, one per operation."""
     by_operation: dict[str, Histogram] = {}
     for h in histograms:
         if h.layer == "daemon" and h.operation:
@@ -49,7 +49,7 @@ def render(histograms: Iterable[Histogram]) -> str:
 
 
 def bins(h: Histogram) -> tuple[list[int], int]:
-    """(30 bins, overflow)."""
+    """Return (counts of 30 bins, overflow)."""
     counts, overflow = [0] * BINS, 0
     for low, _, n in h.buckets:
         index = max(low.bit_length() - 1, 0)
@@ -61,7 +61,7 @@ def bins(h: Histogram) -> tuple[list[int], int]:
 
 
 def distribution(counts: list[int], overflow: int) -> str:
-    """One histogram: bins, overflow, total, quantiles."""
+    """Return one histogram: bins, overflow, total, quantiles."""
     total = sum(counts) + overflow
     digits = max(len(str(n)) for n in [*counts, overflow]) + 4
     stars = [_STARS * n // total if total else 0 for n in counts]
@@ -83,7 +83,7 @@ def distribution(counts: list[int], overflow: int) -> str:
 
 
 def quantile(counts: list[int], total: int, q: float) -> int:
-    """As in the client: linear within the bin, ns; an overflow counts as 2^30."""
+    """Return a quantile in ns as the client does: linear within a bin; an overflow is 2^30."""
     rest = int(total * q)
     for i, n in enumerate(counts):
         if rest <= n:
@@ -94,5 +94,5 @@ def quantile(counts: list[int], total: int, q: float) -> int:
 
 
 def _single(x: float) -> float:
-    """``x`` rounded to single precision, which the client uses."""
+    """Round ``x`` to single precision, which the client uses."""
     return float(struct.unpack("f", struct.pack("f", x))[0])

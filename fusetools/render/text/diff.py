@@ -18,10 +18,10 @@ _COLOURS = (None, "green", "blue", "yellow")
 
 
 def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) -> str:
-    """Calls and latency side by side; marked and coloured by the absolute change in calls.
+    """Return calls and latency side by side, marked by the absolute change in calls.
 
-    Up to the first threshold ``!`` and green, up to the second ``!!`` and blue, above ``!!!`` and
-    yellow. Colours are ANSI sequences: click.echo removes them if stdout is not a terminal.
+    Marks are ``!`` and green up to the first threshold, ``!!`` and blue up to the second, ``!!!``
+    and yellow above. click.echo removes the colours if stdout is not a terminal.
     """
     import click
 
@@ -72,6 +72,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
 
 
 def level(d: Difference, thresholds: tuple[float, float]) -> int:
+    """Return the index of the mark: 0 without a change, up to 3."""
     change = d.change if d.change is not None else (d.a.count or d.b.count or 0)
     if not change:
         return 0
@@ -79,7 +80,7 @@ def level(d: Difference, thresholds: tuple[float, float]) -> int:
 
 
 def change(d: Difference) -> str:
-    """The change in calls, or which side alone recorded the function."""
+    """Return the change in calls, or the only side that recorded the function."""
     if d.change is None:
         return "only B" if d.a.count is None else "only A"
     return number(d.change, "+") if d.change else ""

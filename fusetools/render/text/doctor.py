@@ -63,5 +63,5 @@ def _verdict(result: Doctor) -> list[str]:
 
 
 def _advice(problem: str, fix: str) -> list[str]:
-    """Commands are never wrapped, so that they can be copied. ``fix`` may be empty."""
+    """Return a problem and its fix. Commands are not wrapped; ``fix`` may be empty."""
     return [*_prose(problem, "  "), *ways_out(fix, "    ")]

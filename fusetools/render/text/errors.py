@@ -42,7 +42,7 @@ def render(result: Errors) -> str:
 
 
 def lookups(o: OperationErrors) -> list[str]:
-    """How many lookups were negative."""
+    """Return the number of negative lookups."""
     of_all = f"{number(o.absent)} of {number(o.requests)} ({share(o.absent, o.requests)})"
     if o.negative is None:
         return [

@@ -1,4 +1,4 @@
-"""Medians and their intervals in words."""
+"""Medians and their confidence intervals as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusetools.results.estimate import Estimate
 
 
 def span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
-    """The interval; the unit once if both ends have the same."""
+    """Return the interval, with one unit if both ends have the same."""
     if e.runs == 1:
         return ""
     low, high = show(scale * e.low), show(scale * e.high)
@@ -18,7 +18,7 @@ def span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
 
 
 def confidence(e: Estimate) -> str:
-    """The confidence level of the intervals, in words."""
+    """Return the confidence level of the intervals in words."""
     if e.runs == 1:
         return "of one run there is no interval"
     which = "from the order of the runs" if e.confidence >= 0.95 else "the whole range of the runs"
@@ -30,4 +30,5 @@ def seconds(s: float) -> str:
 
 
 def interval(e: Estimate, form: str) -> str:
+    """Return the interval, each end in a format such as "{:.3f}"."""
     return f"{form.format(e.low)}-{form.format(e.high)}" if e.runs > 1 else ""

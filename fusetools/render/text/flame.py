@@ -1,4 +1,4 @@
-"""The text that accompanies a flame graph."""
+"""Text that accompanies a flame graph."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COUNTED = {
 
 
 def title(shown: Stacks) -> str:
-    """What a picture shows, and the name of its recording."""
+    """Return a flame graph's title: its content and the name of its recording."""
     return f"{what(shown)}: {shown.facts.name}"
 
 
 def what(shown: Stacks) -> str:
-    """What a picture shows."""
+    """Describe the content of a flame graph."""
     text = _TITLES[shown.graph]
     if "all" in shown.selection.split(", "):
         text = text.replace(" in FUSE requests", "")
@@ -43,13 +43,13 @@ def what(shown: Stacks) -> str:
 
 
 def summary(shown: Stacks) -> str:
-    """The total, and what was counted."""
+    """Return the total time and number of samples, waits, requests or calls."""
     count = plural(shown.count, _COUNTED[shown.graph])
     return count if shown.total_ns is None else f"{duration(shown.total_ns)} in {count}"
 
 
 def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
-    """Why there is nothing to draw: an error's parts."""
+    """Explain why there is nothing to draw. Return the parts of an Error."""
     name = shown.facts.name
     left = shown.left_out
     others = left.idle.times + left.own.times + left.others.times
@@ -67,20 +67,20 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
-    """What is printed after a picture was written."""
+    """Return the output of `fusetools flame` after it has written a file."""
     output = prose(f"{path}: {what(shown)}: {summary(shown)}", rest="  ")
     if earlier is not None:
         before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
         output += prose(before, rest="  ")
     for line in details(shown):
-        # Commands are not wrapped, so that they can be copied.
+        # Commands are not wrapped: users copy them.
         words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
         output += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
     return lines([*output, *footer(shown.facts)])
 
 
 def details(shown: Stacks) -> list[str]:
-    """What a picture does not show, and what its reader must know."""
+    """Return remarks on a flame graph: omitted time, states, symbols, notes."""
     output: list[str] = []
     output += _left_out(shown)
     output += _whose(shown)
@@ -96,7 +96,7 @@ def details(shown: Stacks) -> list[str]:
 
 
 def _whose(shown: Stacks) -> list[str]:
-    """Why the total differs from the requests' total in fusetools stages."""
+    """Explain why the total differs from the requests' total in fusetools stages."""
     output = []
     callers = (shown.total_ns or 0) - shown.daemons_ns
     if shown.graph in ("off-cpu", "off-wake") and shown.daemons_ns and callers:

@@ -1,4 +1,4 @@
-"""What every command prints about its recording."""
+"""Remarks on the recording that every command prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetools.session import Throttled, Took
 
 
 def footer(facts: Facts, calls: int | None = None) -> list[str]:
-    """What the figures do not include: unmatched (``calls`` of them), lost, warnings."""
+    """Return losses and warnings. ``calls``: number of unmatched calls."""
     r, losses = facts.requests, facts.losses
     parts = []
     if r.begun or r.ended:
@@ -39,7 +39,7 @@ def warnings(texts: Iterable[str]) -> list[str]:
 
 
 def taken(took: Took | None) -> list[str]:
-    """The cost of recording."""
+    """Return the overhead of recording."""
     if took is None:
         return []
     about = "at least" if took.least else "about"
@@ -48,7 +48,7 @@ def taken(took: Took | None) -> list[str]:
 
 
 def corrected(less: Corrected | None) -> list[str]:
-    """Which costs were subtracted, and which were not."""
+    """Return the costs that were subtracted, and those that were not."""
     if less is None:
         return []
     costs = ((less.event_ns, "for each event"), (less.pair_ns, "for a callback's two probes"))
@@ -60,7 +60,7 @@ def corrected(less: Corrected | None) -> list[str]:
 
 
 def throttled(rows: Iterable[Throttled]) -> list[str]:
-    """Which processes a cgroup's quota throttled."""
+    """Return the processes that a cgroup's quota throttled."""
     return [
         f"the {printable(t.whose)} was throttled {plural(t.times, 'time')}, "
         f"{duration(t.ns)} in all, by the CPU quota of {printable(t.cgroup)}"
@@ -69,7 +69,7 @@ def throttled(rows: Iterable[Throttled]) -> list[str]:
 
 
 def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) -> list[str]:
-    """The layers that were not recorded, and the fixes."""
+    """Return the layers that were not recorded, and the fixes."""
     output = []
     for m in all_missing:
         if m.layer in layers:
@@ -79,7 +79,7 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
 
 
 def ways_out(fix: str, indent: str) -> list[str]:
-    """Commands are not wrapped, so that they can be copied: a long one is indented less."""
+    """Return a fix's commands. Users copy them: a long one is not wrapped, but indented less."""
     labels = ["fix", *["or"] * fix.count("\n")]
     ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, fix.splitlines())]
     room = width() - max(map(len, ways), default=0)

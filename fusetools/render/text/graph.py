@@ -14,7 +14,7 @@ from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 def render(result: Graph, unit: str = "") -> str:
     rows: list[Sequence[str]] = [("FUNCTION", "CALLS", "TOTAL", "SELF", "SHARE")]
     for root in result.roots:
-        # Shares of the outermost function: functions that wait for work would hide all others.
+        # Shares of each root, not of all: a function that waits for work would dwarf the others.
         rows += _nodes(root, 0, root.total_ns, unit)
     output = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
     return lines([*output, "", *footer(result.facts, result.unmatched)])
@@ -28,7 +28,7 @@ def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Seque
 
 
 def render_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
-    """A part per call tree: each call's start since the outermost call, and its duration."""
+    """Yield the text of each call tree: start since the root's start, duration, function."""
     any_call = False
     for root in result.calls:
         any_call = True

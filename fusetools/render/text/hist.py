@@ -18,7 +18,7 @@ from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histog
 
 
 def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
-    """The probes' share of the daemon's figures."""
+    """Return the probes' cost in the daemon's figures."""
     if facts.corrected:
         return ["kernel functions are as recorded, not corrected"] if "kernel" in layers else []
     if "daemon" not in layers:
@@ -36,12 +36,12 @@ def render(
     layers: Sequence[str] = (),
     overhead: bool = False,
 ) -> str:
-    """The summary per operation over layers, then, if ``bars``, a histogram of each.
+    """Return a summary by operation and layer, then, if ``bars``, a histogram of each function.
 
-    ``layers``: the requested layers; all if empty. ``overhead``: with the probes' part of each
-    daemon call's duration.
+    ``layers``: the requested layers; none: all. ``overhead``: with the probes' part of each daemon
+    call's duration.
     """
-    # 0 calls are an answer where the user selected an operation; in the summary they are noise.
+    # With bars, the user selected an operation, and 0 calls are a valid answer.
     called = [h for h in result.histograms if h.count or bars]
     known = overhead and result.facts.probe_cost_ns is not None
     output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
@@ -51,7 +51,7 @@ def render(
             if h.count:
                 probes = result.facts.probe_cost_ns if overhead and h.layer == "daemon" else None
                 output += ["", *distribution(h, unit, probes)]
-    # Reads and writes need no probe.
+    # The window from read to reply has no probes.
     shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
     output += ["", *cost(result.facts, shown)]
     if known and shown - {"daemon"} and result.facts.took is None:
@@ -69,8 +69,10 @@ def summary(
     layers: Sequence[str] = (),
     overhead: bool = False,
 ) -> list[str]:
-    """A line per function, under its operation; ``in_place``: also for layers not recorded;
-    ``overhead``: with the probes' part of the mean."""
+    """Return a line per function, under its operation.
+
+    ``in_place``: also lines for layers not recorded; ``overhead``: with the probes' part of the
+    mean."""
     heading = ("", "calls", "p50", "p90", "p99", "max", *(["tracer"] if overhead else []))
     rows: list[Sequence[str] | str] = []
     for operation, group in groupby(result.histograms, lambda h: h.operation):
@@ -97,7 +99,7 @@ def summary(
 
 
 def _in_place(m: Missing, result: Histograms) -> bool:
-    """Whether ``m`` is listed in place of its figures: a whole layer's, or a daemon's."""
+    """Return whether ``m`` is listed in place of its figures: a whole layer's, or a daemon's."""
     seen = {h.layer for h in result.histograms if h.count}
     return m.layer in LAYERS and (m.layer not in seen or m.what.startswith(f"{m.layer} of "))
 
@@ -110,15 +112,16 @@ def _figures(h: Histogram, unit: str) -> list[str]:
 
 
 def _tracer(h: Histogram, facts: Facts) -> str:
-    """The probes' part of a daemon call's mean duration."""
+    """Return the probes' part of a daemon call's mean duration."""
     if h.layer != "daemon" or not h.mean_ns or facts.probe_cost_ns is None:
         return ""
     return share(min(facts.probe_cost_ns, h.mean_ns), h.mean_ns)
 
 
 def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
-    """One histogram: its figures, then a line per log2 bucket; ``probes``: the probes' part of each
-    duration, ns, shown relative to the bin."""
+    """Return one histogram: its figures, then a line per log2 bucket.
+
+    ``probes``: the probes' part of each duration in ns, shown in per cent of the bucket's times."""
     output = [f"{h.layer}  {printable(h.function)}"]
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
@@ -167,7 +170,8 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
 
 
 def _parts(h: Histogram, probes: int) -> Iterator[str]:
-    """The heading, then per bin the probes' part of its longest and shortest duration."""
+    """Yield a column: its heading, then the probes' part of each bucket's longest and shortest
+    duration."""
     yield "tracer"
     for low, high, n in h.buckets:
         least, most = (min(100 * probes / max(ns, 1), 100) for ns in (high, low))

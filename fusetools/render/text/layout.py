@@ -1,4 +1,4 @@
-"""Layout of text, 80 columns wide if names allow."""
+"""Layout of text, 80 columns wide unless a name is longer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fusetools.printable import printable
 PIPED = 80  # columns if stdout is not a terminal
 
 
-BAR = 40
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"  # removed if stdout is not a terminal
+BAR = 40  # columns
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"  # click.echo removes them if stdout is not a terminal
 
 
 def width() -> int:
-    """Columns of the terminal if stdout is one, else 80."""
+    """Return the number of columns of the terminal, or 80 if stdout is not a terminal."""
     try:
         return max(os.get_terminal_size(1).columns, 40)
     except OSError:
@@ -25,8 +25,10 @@ def width() -> int:
 
 
 def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[str]:
-    """Lines of at most width(), except for longer words, or strictly at most ``columns``;
-    ``first``, ``rest``: indents. A number keeps its unit. Not for commands, which users copy."""
+    """Wrap text to width(), except for longer words, or strictly to ``columns``.
+
+    ``first``, ``rest``: indents. A number and its unit stay together. Do not wrap commands, which
+    users copy."""
     wrapped = textwrap.wrap(
         re.sub(r"(?<=\d) (?=(?:[num]?s|[kMG]?B)\b|%)", "\xa0", text),
         columns or width(),
@@ -39,16 +41,16 @@ def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[
 
 
 def bar(n: int, most: int, columns: int = BAR) -> str:
-    """A bar in eighths of a column; any n > 0 is visible."""
+    """Return a bar in eighths of a column; any n > 0 is visible."""
     eighths = max(round(8 * columns * n / most), 1) if n else 0
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
 
 
 def table(rows: Iterable[Sequence[str] | str], align: str, indent: str = "") -> list[str]:
-    """Aligned columns, two spaces apart; ``align`` has "<" or ">" for each column.
+    """Align columns, two spaces apart; ``align`` has "<" or ">" for each column.
 
-    A row that is a str is a separate line and does not affect the widths.
+    A row that is a str is one line over all columns and does not affect their widths.
     """
     rows = [printable(row) if isinstance(row, str) else [*map(printable, row)] for row in rows]
     columns = zip(*(row for row in rows if not isinstance(row, str)))
@@ -62,6 +64,7 @@ def table(rows: Iterable[Sequence[str] | str], align: str, indent: str = "") -> 
 
 
 def lines(text: Iterable[str]) -> str:
+    """Join lines, each with a line end."""
     return "".join(f"{line}\n" for line in text)
 
 
@@ -69,15 +72,15 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Iterable[float], most: float) -> str:
-    """A character for each value; any value but 0 is visible."""
+    """Return a character for each value; any value but 0 is visible."""
     levels = len(_LEVELS) - 1
     heights = (max(min(round(levels * v / most), levels), 1) if v > 0 < most else 0 for v in values)
     return "".join(_LEVELS[height] for height in heights)
 
 
 def wrapped(parts: Iterable[str], indent: str) -> list[str]:
-    """Parts with commas between them, broken only at commas, unless a part is too long."""
-    room = width() - len(indent) - 3  # a comma follows
+    """Join parts with commas, and wrap lines at commas only, unless a part is too long."""
+    room = width() - len(indent) - 3  # includes a comma
     pieces = ", ".join(part for part in parts if part).split(", ")
     whole = ", ".join(p.replace(" ", "\xa0") if len(p) <= room else p for p in pieces)
     return [line.replace("\xa0", " ") for line in prose(whole, indent, indent + "  ")]

@@ -60,11 +60,11 @@ def render(result: Overhead) -> str:
     return lines(output)
 
 
-SHORT = 1.0  # s; start-up, exit and other processes are too large a part of shorter runs
+SHORT = 1.0  # s; in shorter runs, start-up, exit and other processes are too large a part
 
 
 def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
-    """The ratio and its interval, unless the runs without a recording differ by more."""
+    """Return the ratio and its interval, unless it is within the variation of plain runs."""
     if slow_down.runs > 1 and not _sure(slow_down):
         differ = 100 * (max(plain) / min(plain) - 1)
         return "not measurable", f"runs differ by {differ:.0f} %"
@@ -72,5 +72,5 @@ def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
 
 
 def _sure(slow_down: Estimate) -> bool:
-    """Whether it is more than noise, so that a cost per event is known."""
+    """Return whether a slow-down is more than noise, so that a cost per event is known."""
     return slow_down.runs > 1 and slow_down.low > 1

@@ -1,4 +1,4 @@
-"""What would be recorded, as text: `record --dry-run`."""
+"""`record --dry-run` as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.results.plan import Planned
 
 
 def render(result: Planned) -> str:
-    """Events with their filters, probes by mount, and what is missing."""
+    """Return the events with their filters, the probes by mount, and the missing parts."""
     made = {probe.event for probe in result.probes}
     by_ftrace = sum(event.ftrace for event in result.events)
     of = f"{plural(len(result.events) - by_ftrace, 'event')} for perf"

@@ -8,12 +8,13 @@ from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import lines, prose, sparkline, table
 from fusetools.results.queue import MountQueue, Queue
 
-# Share of the requests' time spent in the queue while all threads were at work. Up to 0.14 was
-# measured with one thread and one caller: a thread's work after its reply, including the probes.
+# Minimum share of the requests' time in the queue with all threads busy, for "short of threads".
+# With one thread and one caller, up to 0.14 was measured: a thread's work after its reply,
+# including the probes.
 SHORT = 0.25
 
 
-AT_TIMES = 0.05
+AT_TIMES = 0.05  # minimum share for "at times"
 
 
 def render(result: Queue) -> str:
@@ -55,7 +56,7 @@ def _mount(m: MountQueue) -> list[str]:
 
 
 def verdict(m: MountQueue) -> list[str]:
-    """Whether the daemon is short of threads, or of CPU."""
+    """Return in words whether the daemon is short of threads or of CPU."""
     output = []
     if m.unread:
         output += prose(

@@ -45,7 +45,7 @@ def _slow(r: Request, wide: int) -> list[str]:
 
 
 def details(r: Request) -> list[list[str]]:
-    """A request's start and caller, its stages, and the daemon's system calls for it."""
+    """Return a request's start and caller, its stages, and the daemon's system calls for it."""
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
@@ -66,7 +66,7 @@ def details(r: Request) -> list[list[str]]:
 
 
 def _handed(r: Request) -> list[str]:
-    """What is known if the daemon's threads hand requests to each other."""
+    """Return the known threads of a request that another thread than its reader handled."""
     if not r.handed:
         return []
     threads = [f"the daemon's thread {r.reader} read it"] if r.reader is not None else []
@@ -76,7 +76,7 @@ def _handed(r: Request) -> list[str]:
 
 
 def _helper(h: Helper) -> list[str]:
-    """What another thread did while the request's thread waited for it."""
+    """Return the system calls of a helper while the request's thread waited for it."""
     calls = [_called(*call) for call in h.syscalls[:4]]
     head = f"it waited {duration(h.waited_ns)} for thread {h.tid}, which called {calls[0]}"
     return [head, *calls[1:], *_connected(h.peers)]
@@ -88,7 +88,7 @@ def _connected(peers: tuple[str, ...] | None) -> list[str]:
 
 
 def what(r: Request, room: int) -> str:
-    """The operation and the file; only the end of a long path."""
+    """Return the operation and the file; of a long path only the end."""
     if r.path is None:
         file = f"inode {r.inode}" if r.inode is not None else ""
     elif r.whole:
@@ -115,7 +115,7 @@ def data_amount(r: Request) -> str:
 
 def outcome(r: Request) -> str:
     if r.fate in ("unfinished", "interrupted", "aborted"):
-        # The stage that it was in, if known.
+        # Name its last known place.
         last = r.stages[-1][0] if r.stages else ""
         where = {"queue": ", in the queue"}.get(last, "")
         where = where or (", with the daemon" if "read" in r.marks_ns else "")
@@ -127,9 +127,9 @@ def outcome(r: Request) -> str:
 
 
 def stages_of(r: Request, whole: bool = False) -> Iterator[str]:
-    """The stages from queue to reply; ``whole``: also those of the system call around it."""
+    """Yield the stages from queue to reply; ``whole``: also the system call's stages around it."""
     for (name, ns), parts in zip(r.stages, r.parts_ns):
-        # Outside the request itself, only significant stages.
+        # Outside the request itself, show only significant stages.
         matters = parts.get("runnable") or 10 * ns >= r.duration_ns
         if not whole and name.split("+")[0] not in IN_REQUEST and not matters:
             continue

@@ -26,9 +26,10 @@ def render(
     overhead: bool = False,
     path: str = "perf.data",
 ) -> str:
-    """A table per operation; ``overview``: only a line for each; ``overhead``: with recording's
-    share of each stage; ``path``: the recording's. If requests are grouped by a key, a line for
-    each group."""
+    """Return a table per operation, or lines per group if requests are grouped by a key.
+
+    ``overview``: only one line per operation; ``overhead``: with the overhead of recording in each
+    stage; ``path``: the recording's."""
     output: list[str] = []
     if not result.operations:
         output = ["no requests"]
@@ -61,12 +62,12 @@ def render(
 
 
 def title(o: OperationStages) -> str:
-    """The operation's name, marked if its callers do not wait."""
+    """Return the operation's name, marked if its callers do not wait."""
     return o.operation if o.waits or not o.timed else f"{o.operation} (asynchronous)"
 
 
 def requests(o: OperationStages) -> str:
-    """1,796 requests, 1,795 matched, 1 not finished at the end"""
+    """Return e.g. "1,796 requests, 1,795 matched, 1 not answered by the end"."""
     count = plural(o.requests, "request")
     if o.matched == o.requests:
         return count + ", all matched"
@@ -75,7 +76,7 @@ def requests(o: OperationStages) -> str:
 
 
 def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
-    """The operation's stages, one per line, each with its place in the total."""
+    """Return a line for each stage of the operation, with a bar at its place in the total."""
     heading = f"{title(o)}: {requests(o)}"
     if not o.timed:
         return [heading]
@@ -119,7 +120,7 @@ def _partly(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def _place(before: int, total: int, whole: int) -> str:
-    """A bar that starts where the previous stage ended."""
+    """Return a bar that starts at the end of the previous stage."""
     if not whole or not total:
         return ""
     start = _BAR * before // whole
@@ -129,7 +130,7 @@ def _place(before: int, total: int, whole: int) -> str:
 
 
 def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
-    """The stage's name, mean, p50, p99, max and share."""
+    """Return the stage's name, mean, p50, p99, max and share."""
     name = name_of(stage.name)
     if stage.requests < o.timed:
         name += f" ({number(stage.requests)})"
@@ -138,21 +139,21 @@ def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
 
 
 def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
-    """The parts of a stage, each with its mean and its share of the total."""
+    """Yield the name of each part of a stage, its mean and its share of the total."""
     for part, ns in stage.parts_ns.items():
         if ns:
             yield PARTS[part], duration(ns / o.timed, unit), share(ns, o.total_ns)
 
 
 def total(o: OperationStages, unit: str = "") -> list[str]:
-    """As figures(), for the total."""
+    """Return the total's row, as figures() does for a stage."""
     mean = (">" if o.least_ns is not None else "") + duration(o.mean_ns, unit)
     times = [at_least(ns, unit, o.least_ns) for ns in (o.p50_ns, o.p99_ns, o.max_ns)]
     return ["total", mean, *times, "100.0 %"]
 
 
 def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
-    """A line per operation, with its stages in one bar."""
+    """Return a line per operation or group, with its stages in one bar."""
     operations = list(operations)
     first = f"{title(operations[0])} by {by}" if by else ""
     rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
@@ -177,7 +178,7 @@ def _key(key: str | int | None, by: str) -> str:
 
 
 def _stacked(o: OperationStages) -> str:
-    """The total as a bar of letters, one for each stage; short stages may have none."""
+    """Return the total as a bar of the stages' letters; short stages may have none."""
     bar = ""
     before = 0
     for stage in o.stages:
@@ -197,7 +198,7 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
-    """The cost of recording per request, if requested or if the total cost is not known."""
+    """Return the overhead of recording per request, if requested or if the total is unknown."""
     took = result.facts.took
     if result.facts.corrected:
         return []  # the footer reports it
@@ -230,7 +231,7 @@ def cost(result: Stages, overhead: bool) -> list[str]:
 
 
 def ring(operations: Iterable[OperationStages]) -> list[str]:
-    """How many requests used io_uring."""
+    """Return the number of requests by io_uring, unless it is 0."""
     n = sum(o.ring for o in operations)
     if not n:
         return []
@@ -238,7 +239,7 @@ def ring(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def handed(operations: Iterable[OperationStages]) -> list[str]:
-    """Why the daemon's time is not split into on CPU and blocked."""
+    """Explain why the daemon's time is not split into on CPU and blocked."""
     operations = list(operations)
     n, timed = sum(o.handed for o in operations), sum(o.timed for o in operations)
     if not n:

@@ -14,7 +14,7 @@ from fusetools.results.sweep import Sweep
 
 
 def render(result: Sweep) -> str:
-    """Each point's times, then its requests by operation."""
+    """Return each point's times, then its requests by operation."""
     experiment = result.experiment
     output = [f"{printable(experiment.about)}:"] if experiment.about else []
     output += [f"sweep of {printable(command_line(experiment.shown))}"]
@@ -45,7 +45,7 @@ def render(result: Sweep) -> str:
 
 
 def points(result: Sweep) -> list[Sequence[str]]:
-    """A table's heading and its rows: the times of each point."""
+    """Return a table's heading and rows: the times of each point."""
     axes = result.experiment.axes
     rows: list[Sequence[str]] = [
         (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
@@ -68,7 +68,7 @@ def points(result: Sweep) -> list[Sequence[str]]:
 
 
 def aligned(result: Sweep) -> str:
-    """The axes' alignment: numbers and sizes to the right."""
+    """Return the alignment of the axes' columns: numbers and sizes to the right."""
     params = result.experiment.params
     return "".join(
         ">" if all(value[:1].isdigit() for value in params[name]) else "<"
@@ -76,11 +76,11 @@ def aligned(result: Sweep) -> str:
     )
 
 
-MINOR = 0.05  # operations with a smaller share of the requests at every point are not in the text
+MINOR = 0.05  # the text omits operations with a smaller share of the requests at every point
 
 
 def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
-    """Operations with many requests at any point, most first; and the others."""
+    """Return the operations with many requests at any point, most first, and the others."""
     shares: dict[str, float] = {}
     for point in result.points:
         whole = sum(r.count.median for r in point.requests.values())
@@ -91,7 +91,7 @@ def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
 
 
 def operation(result: Sweep, name: str) -> list[Sequence[str]]:
-    """A table's heading and its rows: an operation's requests at each point."""
+    """Return a table's heading and rows: an operation's requests at each point."""
     axes = result.experiment.axes
     sizes = any(of.size_bytes for point in result.points if (of := point.requests.get(name)))
     rows: list[Sequence[str]] = [
@@ -127,6 +127,6 @@ def _operations(result: Sweep) -> list[str]:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """The command as typed: braces need no quoting here."""
+    """Return the command as users type it, with unquoted braces."""
     plain = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
     return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)

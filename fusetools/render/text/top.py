@@ -1,4 +1,4 @@
-"""Intervals of requests, for a terminal."""
+"""fusetools top as text: one interval of requests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SORTED = {
     "requests": "op/s", "bytes": "kB/s", "waited": "wait", "under_way": "now", "errors": "err",
 }  # fmt: skip
 NAMES = {"cgroup": "cgroup (job)", "thread": "daemon thread"}
-WIDE = 110  # minimum columns for all figures
-SPARED = ("kB/s", "kB/op", "p50", "max")
+WIDE = 110  # minimum width of a screen for all figures, in columns
+SPARED = ("kB/s", "kB/op", "p50", "max")  # omitted on smaller screens
 
 
 def render(top: Top) -> str:
-    """The whole interval: sums, long-running requests in flight, rows."""
+    """Return the interval: its sums, the oldest requests in flight, its rows."""
     return "".join(line + "\n" for line in lines(top))
 
 
 def lines(top: Top, width: int | None = None) -> list[str]:
-    """``width``: of the screen; None: unlimited."""
+    """Return the lines of an interval. ``width``: the screen's in columns; None: unlimited."""
     shown = [summary(top), cost(top)]
     if top.lost or top.left_out:
         shown.append(dropped(top))
@@ -40,13 +40,14 @@ def lines(top: Top, width: int | None = None) -> list[str]:
 
 
 def line(top: Top) -> str:
-    """The interval in one line."""
+    """Return the interval in one line."""
     more = f", {dropped(top)}" if top.lost or top.left_out else ""
     old = f", the oldest for {duration(top.oldest[0].age_ns)}" if top.oldest else ""
     return f"{time.strftime('%H:%M:%S')} {summary(top)}{old}{more}\n"
 
 
 def summary(top: Top) -> str:
+    """Return the interval's sums."""
     total = top.overall
     figures = [f"{number(total.per_second)} op/s"]
     if total.requests:
@@ -64,7 +65,7 @@ def summary(top: Top) -> str:
 
 
 def cost(top: Top) -> str:
-    """The cost of observing."""
+    """Return the overhead of observing."""
     probes = ""
     if top.pair_cost_ns is not None:
         probes = f"; {duration(top.pair_cost_ns)} for the probes of each callback"
@@ -75,6 +76,7 @@ def cost(top: Top) -> str:
 
 
 def dropped(top: Top) -> str:
+    """Return the numbers of lost events and of requests that are left out."""
     parts = [f"{plural(top.lost, 'event')} lost: the figures are too low"] if top.lost else []
     if top.left_out:
         parts.append(f"{plural(top.left_out, 'request')} left out: too many in one interval")
@@ -106,7 +108,7 @@ def _caller(request: UnderWay) -> str:
 
 
 def _rows(top: Top, width: int | None) -> list[str]:
-    """The table, its names cut to the remaining width; narrow tables have fewer figures."""
+    """Return the table. Names are cut to the remaining width; small screens get fewer figures."""
     narrow = width is not None and width < WIDE
     heads = [head for head in HEADS if not (narrow and head in SPARED)]
     rows = [[_mark(top, head) for head in heads]]
@@ -148,7 +150,7 @@ def _figures(top: Top, row: Row) -> dict[str, str]:
 
 
 def _mark(top: Top, head: str) -> str:
-    """The column's head, marked if the rows are sorted by it."""
+    """Return the column's head, marked if the rows are sorted by it."""
     return head + ("*" if SORTED.get(top.sort, top.sort) == head else "")
 
 

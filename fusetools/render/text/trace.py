@@ -1,4 +1,4 @@
-"""Requests as they end, for a terminal."""
+"""fusetools trace as text: one line per request that has ended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
 
 
 def line(request: Ended) -> str:
+    """Return a request's line; HEAD is the heading."""
     second = time.strftime("%H:%M:%S", time.localtime(request.ended_seconds))
     at = f"{second}.{int(request.ended_seconds % 1 * 1e6):06d}"
     caller = f"{printable(request.comm) or '?'} ({request.pid})" if request.pid is not None else "-"

@@ -1,4 +1,4 @@
-"""Stages, their parts, and requests' outcomes, in words."""
+"""Names of stages, their parts, and requests' fates in text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fusetools.figures import duration
 from fusetools.results.request import Request
 
-# A stage in words, its words within joined stages, and its letter in a bar.
+# Name of a stage, its name within joined stages, and its letter in a bar.
 WORDS = {
     "vfs_entry": ("VFS entry", "VFS entry", "v"),
     "between": ("between requests", "between", "v"),
@@ -19,7 +19,7 @@ WORDS = {
     "caller_wakeup": ("caller wake-up", "caller wake-up", "w"),
     "vfs_exit": ("VFS exit", "VFS exit", "a"),
 }
-# From a request's begin to its end.
+# Stages from a request's begin to its end.
 IN_REQUEST = tuple(WORDS)[[*WORDS].index("queue") : [*WORDS].index("reply") + 1]
 
 
@@ -47,7 +47,7 @@ REASONS = {
 
 
 def name_of(stage: str) -> str:
-    """A stage, or several joined stages, in words."""
+    """Return the name of a stage, or of joined stages."""
     names = stage.split("+")
     if len(names) == 1:
         return WORDS[stage][0]
@@ -56,18 +56,18 @@ def name_of(stage: str) -> str:
 
 
 def short(stage: str) -> str:
-    """The stage in few words."""
+    """Return the short name of a stage, or of joined stages."""
     return " and ".join(WORDS[name][1] for name in stage.split("+"))
 
 
 def unsplit(ns: int) -> list[str]:
-    """How much of the blocked time may be waiting for CPU."""
+    """Return the part of the blocked time that may be waiting for CPU."""
     text = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
     return [text] if ns else []
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
-    """The source of these requests' file names, unless the recording holds them."""
+    """Return a remark on the source of file names; "" if the recording holds them."""
     files = [(request.path, request.inode) for request in requests]
     if files and all(file == (None, None) for file in files):
         return "File names are not known: no recorded event holds a name or an inode number."
