@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The main job on the sample file system: mount it, record a workload on it, look at the recording.
-# A host that may not record gets a recording made before.
+# Mount the sample file system, record a workload on it, and show the recording.
+# A host that cannot record shows a stored recording.
 set -eu
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
-# Only the recording needs root; sudo has a PATH of its own.
+# Only the recording needs root; sudo sets another PATH.
 as_root=()
 if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then as_root=(sudo env "PATH=$PATH"); fi
 
@@ -28,7 +28,7 @@ finish() {
 }
 trap finish EXIT
 
-# Nothing is cached, a look-up costs 50 us, one read in a hundred 2 ms: something to be found.
+# Without caches, with a delay of 50 us in each lookup and of 2 ms in 1 % of reads, for fusetools to find.
 samples/build/make_tree "$tree"
 mkdir "$mnt"
 show samples/build/with-symbols/samplefs --kernel-cache=0 \

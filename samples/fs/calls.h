@@ -1,4 +1,4 @@
-/** The callbacks' calls one by one, each with its times by the daemon's own clock. */
+/** Single calls of the callbacks, with their times by the daemon's own clock. */
 #ifndef SAMPLES_FS_CALLS_H_
 #define SAMPLES_FS_CALLS_H_
 
@@ -10,25 +10,25 @@
 #include "loader.h"
 
 /**
- * One call; times in ns on CLOCK_MONOTONIC, 0: not (yet). Nothing that takes a system call
- * to find out: a callback makes none that it would not make without this.
+ * One call. Times are in ns on CLOCK_MONOTONIC, 0 if not (yet) reached. Filling it makes
+ * no system calls, so that callbacks make the same ones as without it.
  */
 struct Call {
   std::atomic<uint64_t> operation, unique;
   std::atomic<uint64_t> entered;                  // the callback's first line
-  std::atomic<uint64_t> delay_begin, delay_end;  // --delay, all that were due
-  std::atomic<uint64_t> after_begin, after_end;  // those of them after the reply
+  std::atomic<uint64_t> delay_begin, delay_end;  // due delays of --delay before the reply
+  std::atomic<uint64_t> after_begin, after_end;  // due delays after the reply
   std::atomic<uint64_t> left;                     // the callback's last line
 };
 
-/** The last calls, in the order in which they were entered; adding one is lock-free. */
+/** The last calls in the order of their entry. Adding one is lock-free. */
 class CallLog {
  public:
   static constexpr uint64_t kCalls = 1 << 16;
 
-  /** unique: the request's number. The row is the caller's own until kCalls calls later. */
+  /** Returns a new row, valid until kCalls calls later. unique: the request's number. */
   Call *Enter(loader::Operation operation, uint64_t unique);
-  /** A heading and a line for each call, columns separated by blanks. */
+  /** Returns a heading and a line for each call, with columns separated by blanks. */
   std::string ToString() const;
 
  private:

@@ -1,6 +1,6 @@
 /**
- * The main library: the callbacks, laid out and named as in the CernVM-FS client, that
- * serve a directory tree read-only.
+ * The main library: callbacks that serve a directory tree read-only, with the structure
+ * and names of the CernVM-FS client's.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ namespace cvmfs {
 
 static loader::Settings *settings;
 static InodeTable *inodes;
-static Fetcher *fetcher;  // nullptr: nothing is ever downloaded
+static Fetcher *fetcher;  // nullptr: there are no downloads
 static int root_fd;
 static Log2Histogram histograms[loader::kNumOperations];
 static CallLog calls;
@@ -33,14 +33,14 @@ static std::atomic<int64_t> n_lookup_negative{0};
 static std::atomic<int64_t> no_open_dirs{0};
 static std::atomic<int64_t> no_open_files{0};
 
-/** A request's number: libfuse keeps it behind the session's address, and gives it to nobody. */
+/** Returns a request's number, which libfuse keeps after the session's address. */
 static uint64_t Unique(fuse_req_t req) {
   uint64_t unique;
   memcpy(&unique, reinterpret_cast<const char *>(req) + sizeof(void *), sizeof(unique));
   return unique;
 }
 
-/** Waits for the files that the call is meant to need; whether all of them came. */
+/** Waits for the call's due downloads. Returns whether all succeeded. */
 static bool Downloaded(loader::Operation operation) {
   Injection &injection = settings->injections[operation];
   bool ok = true;
@@ -53,7 +53,7 @@ static bool Downloaded(loader::Operation operation) {
   return ok;
 }
 
-/** A callback at work, to its last line. */
+/** A running callback, from its first to its last line. */
 class Callback {
  public:
   Callback(loader::Operation operation, fuse_req_t req)
@@ -71,7 +71,7 @@ class Callback {
   void Delay() {
     settings->injections[operation_].Delays(false, &call_->delay_begin, &call_->delay_end);
   }
-  /** Delays and fails the call as the options say; true when it has been replied to. */
+  /** Delays and fails the call according to the options. Returns whether it has replied. */
   bool Injected(fuse_req_t req) {
     Delay();
     int error = settings->injections[operation_].Fail();
@@ -80,7 +80,7 @@ class Callback {
     return error != 0;
   }
 
-  /** Calls that have been entered and have not left yet. */
+  /** Number of calls that were entered and have not returned yet. */
   static std::atomic<int64_t> in_flight;
 
  private:
@@ -89,7 +89,7 @@ class Callback {
 };
 std::atomic<int64_t> Callback::in_flight{0};
 
-/** lstat of a file of the served tree; returns 0 or the errno. */
+/** Does an lstat of a file of the served tree. Returns 0 or the errno. */
 static int Stat(const std::string &path, struct stat *info) {
   return fstatat(root_fd, path.c_str(), info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
@@ -104,7 +104,7 @@ static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
   const std::string path = directory + "/" + name;
   const int error = directory.empty() ? ESTALE : Stat(path, &entry.attr);
   if (error == ENOENT) {
-    // Inode 0 lets the kernel cache that there is no such file.
+    // Inode 0: the kernel may cache that there is no such file.
     ++n_lookup_negative;
     fuse_reply_entry(req, &entry);
     return;
@@ -114,7 +114,7 @@ static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
     return;
   }
   entry.ino = entry.attr.st_ino = inodes->Reference(path, entry.attr);
-  // A caller that was interrupted gets no reply, and the kernel no reference.
+  // If the caller was interrupted, the kernel gets no reply and no reference.
   if (fuse_reply_entry(req, &entry) != 0) inodes->Forget(entry.ino, 1);
 }
 
@@ -162,7 +162,7 @@ static void cvmfs_readlink(fuse_req_t req, fuse_ino_t ino) {
   fuse_reply_readlink(req, target);
 }
 
-/** Makes the whole listing, in the kernel's format, as the client does. */
+/** Makes the whole listing in the kernel's format, as the client does. */
 static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
   Callback callback(loader::kOpendir, req);
   if (callback.Injected(req)) return;
@@ -198,7 +198,7 @@ static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 
 static void cvmfs_releasedir(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi) {
   Callback callback(loader::kReleasedir, req);
-  // The kernel does not ask again, so an injected error must not leak the listing.
+  // There is no second RELEASEDIR, so an injected error must not leak the listing.
   delete reinterpret_cast<std::string *>(fi->fh);
   --no_open_dirs;
   if (callback.Injected(req)) return;
@@ -211,7 +211,7 @@ static void cvmfs_readdir(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
   if (callback.Injected(req)) return;
 
   const std::string &listing = *reinterpret_cast<std::string *>(fi->fh);
-  // The last entry may be cut: the kernel reads whole ones and asks on from there.
+  // The last entry may be cut: the kernel reads complete ones and continues from there.
   const size_t begin = std::min(static_cast<size_t>(off), listing.size());
   fuse_reply_buf(req, listing.data() + begin, std::min(size, listing.size() - begin));
 }
@@ -281,7 +281,7 @@ static void ReplyXattr(fuse_req_t req, const std::string &value, size_t size) {
     fuse_reply_buf(req, value.data(), value.size());
 }
 
-/** user.inode for every file; user.pid for the root, as the client has it. */
+/** Serves user.inode for every file, and user.pid for the root, as the client does. */
 static void cvmfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size) {
   Callback callback(loader::kGetxattr, req);
   if (callback.Injected(req)) return;
@@ -304,10 +304,10 @@ static void cvmfs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size) {
 }
 
 static void cvmfs_init(void *, struct fuse_conn_info *connection) {
-  // Otherwise the kernel asks for a file's attributes before it reads from it, and how
-  // often depends on the kernel: the number of getattr calls would not be exact.
+  // With it, the kernel requests a file's attributes before reads, with a frequency that
+  // depends on the kernel: the number of getattr calls would not be exact.
   connection->want &= ~FUSE_CAP_AUTO_INVAL_DATA;
-  // Only now: the process that begins to mount is not the one that serves.
+  // Start the thread here: the process that mounts forks the one that serves.
   for (const Injection &injection : settings->injections) {
     if (!injection.downloads.empty() && fetcher == nullptr) fetcher = new Fetcher();
   }
@@ -330,9 +330,9 @@ static std::string InternalAffairs() {
       "inode_tracker.no_reference|" +
       std::to_string(inodes->size()) + "|currently active inodes\n";
 
-  // A callback replies before it leaves and is counted: whoever asks right after his last
-  // system call wants it counted all the same, so give the callbacks a minute to leave.
-  // As the counters above were read before: when no file is open, every release is counted.
+  // A callback counts when it returns, after its reply. Wait up to a minute for running
+  // callbacks, so that all calls up to a client's last system call are counted. The
+  // counters above were read before: if no file is open, every release is counted.
   for (int i = 0; i < 60000 && Callback::in_flight > 0; ++i) usleep(1000);
 
   std::string text = "Latency distribution of system calls:\n";
@@ -361,7 +361,7 @@ static std::string InternalAffairs() {
   return text + counters;
 }
 
-/** What --talk asks for; nothing where it is not known. */
+/** Returns the answer to a command of --talk; empty if the command is unknown. */
 static std::string Answer(const std::string &command) {
   if (command == "internal affairs") return InternalAffairs();
   if (command == "calls") return calls.ToString();
@@ -377,7 +377,7 @@ static int Init(loader::Settings *of_loader) {
   return 0;
 }
 
-/** As in the client the table of operations exists at run time only, in the heap. */
+/** Makes the table of operations at run time on the heap, as the client does. */
 static loader::CvmfsExports *MakeExports() {
   auto exports = new loader::CvmfsExports();
   exports->init = Init;

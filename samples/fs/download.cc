@@ -68,7 +68,7 @@ void DownloadManager::Begin(JobInfo *job) {
   End(job, false);
 }
 
-/** Sends the request, or takes what has come of the answer; whether the transfer is over. */
+/** Sends the request, or receives a part of the reply. Returns whether this was the end. */
 bool DownloadManager::Advance(Transfer *transfer) {
   bool ok = false;
   if (!transfer->sent) {
@@ -95,7 +95,7 @@ void DownloadManager::End(JobInfo *job, bool ok) {
   const std::lock_guard<std::mutex> lock(mutex_);
   job->ok = ok;
   job->done = true;
-  job->ended.notify_one();  // under the lock: the job is gone as soon as its owner has it
+  job->ended.notify_one();  // under the lock: its owner deletes the job once it wakes up
 }
 
 }  // namespace download

@@ -1,6 +1,6 @@
 /**
- * Downloads, by one thread for all callbacks: whoever needs one waits on a condition
- * variable, as in the CernVM-FS client, whose names the classes and functions have.
+ * Downloads by one thread for all callbacks, which wait on a condition variable. Classes
+ * and functions have the names of the CernVM-FS client's.
  */
 #ifndef SAMPLES_FS_DOWNLOAD_H_
 #define SAMPLES_FS_DOWNLOAD_H_
@@ -13,21 +13,21 @@
 
 namespace download {
 
-/** What a callback waits for. */
+/** A download for which a callback waits. */
 struct JobInfo {
   JobInfo(int port, const std::string &path) : port(port), path(path) {}
   const int port;  // on 127.0.0.1
   const std::string path;
   std::condition_variable ended;
   bool done = false;
-  bool ok = false;  // answered with status 200, to the last byte
+  bool ok = false;  // complete, with status 200
 };
 
 class DownloadManager {
  public:
-  /** Starts the thread. It is never joined: it ends with the process. */
+  /** Starts the thread, which ends with the process. */
   DownloadManager();
-  /** GET of http://127.0.0.1:port/path; whether that went well. The content is not kept. */
+  /** Gets http://127.0.0.1:port/path, discards it, and returns whether this succeeded. */
   bool Fetch(int port, const std::string &path);
 
  private:
@@ -35,18 +35,18 @@ class DownloadManager {
     JobInfo *job;
     int fd;
     bool sent;
-    std::string head;  // of the answer, its first bytes
+    std::string head;  // first bytes of the reply
   };
   void MainDownload();
   void Begin(JobInfo *job);
   bool Advance(Transfer *transfer);
   void End(JobInfo *job, bool ok);
 
-  int wakeup_[2];  // a pipe: a byte for each job that was put into the queue
+  int wakeup_[2];  // a pipe with a byte for each queued job
   std::mutex mutex_;
   std::deque<JobInfo *> queue_;
-  std::vector<Transfer> transfers_;  // the thread's own
-  char buffer_[16384];               // the thread's own, too; not on its stack, as curl's
+  std::vector<Transfer> transfers_;  // used by the thread only
+  char buffer_[16384];               // the thread's; like curl's, not on its stack
 };
 
 }  // namespace download

@@ -37,7 +37,7 @@ std::string Log2Histogram::ToString() const {
     highest = std::max(highest, bins[i]);
   }
 
-  // The client's layout: as wide as the highest bin needs, a full bar has 38 stars.
+  // The client's layout: the highest bin sets the width, a full bar has 38 stars.
   const auto stars = [total](uint64_t count) {
     return total == 0 ? 0 : static_cast<int>(count * 38 / total);
   };
@@ -59,7 +59,7 @@ std::string Log2Histogram::ToString() const {
   Append(&text, "%24s : %*llu\n", "total", count_width,
          static_cast<unsigned long long>(total));
 
-  // Linear inside the bin that the quantile's rank falls into.
+  // A quantile is linear inside the bin of its rank.
   constexpr int kQuantiles[] = {100, 200, 250, 300, 400, 500, 600, 700,
                                 750, 800, 900, 950, 990, 995, 999};
   std::string names;

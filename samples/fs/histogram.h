@@ -1,4 +1,4 @@
-/** Latency histograms of the callbacks, kept and printed as the CernVM-FS client does. */
+/** Latency histograms of the callbacks, in the CernVM-FS client's format. */
 #ifndef SAMPLES_FS_HISTOGRAM_H_
 #define SAMPLES_FS_HISTOGRAM_H_
 

@@ -4,8 +4,8 @@
 
 #include "histogram.h"
 
-// A sleeping thread wakes up late: by some 20 us in a virtual machine, with the timer
-// slack of 1 ns that main() sets. It sleeps until this long before the end, then spins.
+// A sleeping thread wakes up late, by some 20 us in a virtual machine with the timer slack
+// of 1 ns that Mount() sets. So it sleeps until this time before the end, then spins.
 static constexpr uint64_t kWakeupNs = 60000;
 
 void Wait(uint64_t ns, bool spin) {

@@ -1,4 +1,4 @@
-/** The delays, errors and downloads that --delay, --error and --download ask for. */
+/** The delays, errors and downloads of --delay, --error and --download. */
 #ifndef SAMPLES_FS_INJECT_H_
 #define SAMPLES_FS_INJECT_H_
 
@@ -8,8 +8,8 @@
 #include <deque>
 
 /**
- * A share of an operation's calls, picked by counting: of N calls exactly
- * floor(N * share) are due, evenly spread, whichever threads make them.
+ * A share of an operation's calls, selected by counting: exactly floor(N * share) of N
+ * calls are due, evenly spread, on any threads.
  */
 class Share {
  public:
@@ -33,8 +33,8 @@ struct Delay {
   Delay(uint64_t ns, bool spin, bool after, uint64_t ppm)
       : ns(ns), spin(spin), after(after), share(ppm) {}
   const uint64_t ns;
-  const bool spin;   // burn CPU instead of sleeping
-  const bool after;  // when the call has been replied to
+  const bool spin;   // use the CPU instead of sleeping
+  const bool after;  // after the reply
   Share share;
 };
 
@@ -51,18 +51,18 @@ struct Download {
 };
 
 struct Injection {
-  std::deque<Delay> delays;           // all that are due add up
-  std::deque<Error> errors;           // the first that is due wins
-  std::deque<Download> downloads;     // all that are due, one after the other
-  std::atomic<uint64_t> delay_ns{0};  // waited so far, as measured
+  std::deque<Delay> delays;           // the due ones add up
+  std::deque<Error> errors;           // the first due one applies
+  std::deque<Download> downloads;     // the due ones run one after the other
+  std::atomic<uint64_t> delay_ns{0};  // measured sum of delays
   std::atomic<uint64_t> download_ns{0};
 
   /**
-   * Waits as long as this call is meant to before its reply, or after it; sets from when
-   * to when, if it is.
+   * Waits for this call's due delays before its reply, or after it. Sets their begin and
+   * end, unless there are none.
    */
   void Delays(bool after, std::atomic<uint64_t> *begin, std::atomic<uint64_t> *end);
-  /** The errno that this call is meant to fail with, or 0. */
+  /** Returns the errno with which this call must fail, or 0. */
   int Fail();
 };
 

@@ -1,4 +1,4 @@
-/** The inodes that the kernel holds a reference to. */
+/** The inodes to which the kernel holds a reference. */
 #ifndef SAMPLES_FS_INODE_TABLE_H_
 #define SAMPLES_FS_INODE_TABLE_H_
 
@@ -12,7 +12,7 @@
 
 /**
  * Maps inode numbers to paths relative to the served directory. An inode number is
- * computed from the served file's device and inode, so that it stays the same when the
+ * computed from the served file's device and inode, so that it does not change when the
  * kernel forgets the inode and looks it up again.
  */
 class InodeTable {
@@ -21,20 +21,20 @@ class InodeTable {
     nodes_[FUSE_ROOT_ID] = {".", 1};
   }
 
-  /** The path of an inode that the kernel holds; empty when it holds none such. */
+  /** Returns the path of an inode that the kernel holds; empty if it does not hold it. */
   std::string Path(fuse_ino_t ino) {
     std::lock_guard<std::mutex> guard(mutex_);
     const auto node = nodes_.find(ino);
     return node == nodes_.end() ? "" : node->second.path;
   }
 
-  /** One more reference for the file, as a reply to a lookup gives the kernel one. */
+  /** Adds a reference to a file, for the reply to a lookup. Returns its inode number. */
   fuse_ino_t Reference(const std::string &path, const struct stat &info) {
     std::lock_guard<std::mutex> guard(mutex_);
     size_t device = 0;
     while (device < devices_.size() && devices_[device] != info.st_dev) ++device;
     if (device == devices_.size()) devices_.push_back(info.st_dev);
-    // The served directory's own file system is device 0: its numbers stay as they are.
+    // The served directory's file system is device 0: its inode numbers are not changed.
     const fuse_ino_t ino = info.st_ino ^ (static_cast<fuse_ino_t>(device) << 56);
     Node &node = nodes_[ino];
     if (node.references++ == 0) node.path = path;
@@ -51,7 +51,7 @@ class InodeTable {
       nodes_.erase(node);
   }
 
-  /** Number of inodes that the kernel holds, the root included. */
+  /** Returns the number of inodes that the kernel holds, including the root. */
   size_t size() {
     std::lock_guard<std::mutex> guard(mutex_);
     return nodes_.size();

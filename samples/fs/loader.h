@@ -1,7 +1,4 @@
-/**
- * What the stub library (namespace loader) and the main library (namespace cvmfs)
- * know of each other.
- */
+/** The interface of the stub library (namespace loader) and the main library (cvmfs). */
 #ifndef SAMPLES_FS_LOADER_H_
 #define SAMPLES_FS_LOADER_H_
 
@@ -59,11 +56,11 @@ struct Settings {
   Injection injections[kNumOperations];
 };
 
-/** The only symbol that the main library exports is one of these, g_cvmfs_exports. */
+/** Type of g_cvmfs_exports, the only symbol that the main library exports. */
 struct CvmfsExports {
   /** Returns 0 or the errno of opening settings->directory. */
   int (*init)(Settings *settings);
-  /** Of --talk; empty when the command is not known. */
+  /** Returns the answer to a command of --talk; empty if the command is unknown. */
   std::string (*answer)(const std::string &command);
   struct fuse_lowlevel_ops operations;
 };

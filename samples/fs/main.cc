@@ -1,6 +1,6 @@
 /**
- * The executable: links neither libfuse nor the libraries beside it, as the CernVM-FS
- * client's does not; it loads the stub library, which loads the main library.
+ * The executable. Like the CernVM-FS client's, it links neither libfuse nor the libraries
+ * beside it: it loads the stub library, which loads the main library.
  */
 #include <dlfcn.h>
 #include <limits.h>

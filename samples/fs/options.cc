@@ -50,7 +50,7 @@ const char kUsage[] =
     "A share is counted, not drawn: of N calls exactly floor(N * SHARE / 100) are due.\n"
     "Unmount with fusermount3 -u MOUNTPOINT or SIGTERM.\n";
 
-/** A number >= 0 and what follows it; no number is a UsageError. */
+/** Returns a number >= 0, and the text after it. UsageError: there is no number. */
 static double ParseNumber(const std::string &text, const std::string &where,
                           std::string *rest) {
   const size_t end = text.find_first_not_of("0123456789.");
@@ -97,7 +97,7 @@ static int ParseErrno(const std::string &name, const std::string &where) {
   throw UsageError(where + ": '" + name + "' is no error's name, such as EIO");
 }
 
-/** Splits OPERATION=FIELD[:FIELD…]; returns the operation. */
+/** Splits OPERATION=FIELD[:FIELD…]. Returns the operation. */
 static Operation ParseInjection(const std::string &text, const std::string &where,
                                 std::vector<std::string> *fields) {
   const size_t equals = text.find('=');
@@ -188,7 +188,7 @@ void ParseOptions(int argc, char **argv, Options *options) {
       continue;
     }
 
-    // The rest have a value: --option=value or --option value.
+    // The other options have a value: --option=value or --option value.
     std::string value;
     const size_t equals = option.find('=');
     const bool attached = option.compare(0, 2, "--") == 0 && equals != std::string::npos;

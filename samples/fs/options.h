@@ -10,7 +10,7 @@
 
 namespace loader {
 
-/** A mistake on the command line, told in one line. */
+/** A mistake on the command line, described in one line. */
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,7 +24,7 @@ struct Options {
   int threads = 10;
   bool foreground = false;
   bool help = false;
-  std::string talk_socket;  // --talk: ask a running one instead of mounting
+  std::string talk_socket;  // --talk: query a running daemon instead of mounting
   std::string talk_command;
 };
 

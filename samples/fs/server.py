@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A slow HTTP server on 127.0.0.1, for the sample file system's --download.
 
-The first line that it prints is its port; then, for each request that was answered, a JSON object
-with "path" and, in ns of CLOCK_MONOTONIC, "begin" (its first line was read) and "end" (the answer's
-last byte was handed to the kernel). SIGTERM or SIGINT ends it.
+It prints its port on the first line, then a JSON object for each answered request: "path", and in
+ns of CLOCK_MONOTONIC "begin" (the first line was read) and "end" (the last byte of the reply was
+passed to the kernel). SIGTERM or SIGINT ends it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def seconds(text: str) -> float:
+    """Parse a time with a unit, such as 20ms."""
     match = re.fullmatch(r"([0-9.]+)(ns|us|ms|s)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' needs a number and a unit: ns, us, ms or s")

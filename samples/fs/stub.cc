@@ -1,6 +1,6 @@
 /**
- * The stub library: mounts, and calls on to the main library's callbacks, as the loader
- * of the CernVM-FS client does so that the main library can be exchanged at run time.
+ * The stub library: mounts, and forwards callbacks to the main library. The loader of the
+ * CernVM-FS client does so to exchange the main library at run time.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -92,7 +92,7 @@ static void SetOperations(struct fuse_lowlevel_ops *operations) {
   operations->listxattr = stub_listxattr;
 }
 
-/** Loads the main library that lies beside this one. */
+/** Loads the main library from this library's directory. */
 static CvmfsExports *LoadMainLibrary() {
   Dl_info self;
   if (dladdr(&cvmfs_exports, &self) == 0) return nullptr;
@@ -113,7 +113,7 @@ static int Fail(const std::string &what) {
   return 1;
 }
 
-/** Serves until it is unmounted or told to end by SIGTERM, SIGINT or SIGHUP. */
+/** Serves until it is unmounted, or until SIGTERM, SIGINT or SIGHUP. */
 static int Loop(struct fuse_session *session, const Options &options, int listener) {
   if (fuse_set_signal_handlers(session) != 0) return Fail("cannot set signal handlers");
   if (fuse_session_mount(session, options.mountpoint.c_str()) != 0)
@@ -130,11 +130,11 @@ static int Loop(struct fuse_session *session, const Options &options, int listen
   }
   fuse_session_unmount(session);
   fuse_remove_signal_handlers(session);
-  return result < 0 ? 1 : 0;  // a signal's number ends it well
+  return result < 0 ? 1 : 0;  // a signal's number means success
 }
 
 static int Mount(Options *options) {
-  // Absolute, because libfuse makes / the working directory.
+  // Make the path absolute: libfuse changes the working directory to /.
   struct stat info;
   char *mountpoint = realpath(options->mountpoint.c_str(), nullptr);
   if (mountpoint == nullptr || stat(mountpoint, &info) != 0)
@@ -150,7 +150,7 @@ static int Mount(Options *options) {
   if (error != 0)
     return Fail("cannot serve " + options->settings.directory + ": " + strerror(error));
 
-  // allow_other is for root only, unless /etc/fuse.conf allows it to others.
+  // Only root may use allow_other, unless /etc/fuse.conf allows it to others.
   std::string mount_options = "fsname=samplefs,ro,nosuid,nodev";
   if (geteuid() == 0) mount_options += ",allow_other";
   for (const std::string &option : options->mount_options) mount_options += "," + option;
@@ -173,7 +173,7 @@ static int Mount(Options *options) {
     if (socket != nullptr) options->socket = socket;
     free(socket);
   }
-  // Inherited by the threads that serve: a delay ends when it should (see inject.cc).
+  // The serving threads inherit this: delays end in time (see inject.cc).
   prctl(PR_SET_TIMERSLACK, 1);
   const int status = Loop(session, *options, listener);
   if (listener >= 0) unlink(options->socket.c_str());
@@ -184,7 +184,7 @@ static int Mount(Options *options) {
 }  // namespace loader
 
 extern "C" __attribute__((visibility("default"))) int stub_main(int argc, char **argv) {
-  // Never freed: at exit the thread that answers --talk may still read it.
+  // Never freed: at exit, the thread that answers --talk may still read it.
   loader::Options &options = *new loader::Options();
   try {
     loader::ParseOptions(argc, argv, &options);

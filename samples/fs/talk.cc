@@ -41,7 +41,7 @@ static int Connect(const std::string &path) {
 int TalkListen(const std::string &path) {
   struct sockaddr_un address;
   if (!SocketAddress(path, &address)) return -1;
-  // A socket that nobody answers on was left behind by a killed predecessor.
+  // Remove a socket without a listener, which a killed predecessor has left.
   struct stat info;
   if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) {
     const int other = Connect(path);
@@ -91,7 +91,7 @@ static void Serve(int listener, std::string (*answer)(const std::string &)) {
 }
 
 void TalkSpawn(int listener, std::string (*answer)(const std::string &)) {
-  // The signals that unmount belong to the main thread.
+  // The main thread handles the signals that unmount.
   sigset_t all;
   sigset_t old;
   sigfillset(&all);

@@ -1,4 +1,4 @@
-/** `samplefs --talk`: asks a mounted sample file system for its counters. */
+/** `samplefs --talk`: prints the counters of a mounted sample file system. */
 #ifndef SAMPLES_FS_TALK_H_
 #define SAMPLES_FS_TALK_H_
 
@@ -6,13 +6,13 @@
 
 namespace loader {
 
-/** Listens on a Unix socket; returns its descriptor, or -1 with errno set. */
+/** Listens on a Unix socket. Returns its descriptor, or -1 with errno set. */
 int TalkListen(const std::string &path);
 
-/** Answers each command with answer(command), for ever, in a thread of its own. */
+/** Starts a thread that answers each command with answer(command). */
 void TalkSpawn(int listener, std::string (*answer)(const std::string &));
 
-/** Prints the answer to a command; returns an exit status. */
+/** Prints the answer to a command. Returns an exit status. */
 int TalkMain(const std::string &path, const std::string &command);
 
 }  // namespace loader

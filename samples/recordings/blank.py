@@ -1,7 +1,6 @@
-"""Blanks names of processes and paths of mapped files in a recording: `blank.py RECORDING KEPT...`
+"""Blank names of processes and paths of mapped files in a recording: `blank.py RECORDING KEPT...`
 
-Kernel threads stay. Of the files those stay that the processes KEPT map from where they are on
-every host.
+Kernel threads are kept, and files that the processes KEPT map from common paths (COMMON).
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What has no name of its own, and what the kernel calls its threads.
+# Names of kernel threads, and placeholders for unknown names.
 KERNEL = r"swapper.*|kworker.*|migration/.*|ksoftirqd/.*|rcu.*|k[a-z]+d|[a-z]+/\d+|-+|:\d+"
-# Files that are at the same place on every host.
+# Files that have the same path on every host.
 COMMON = r"\[.*|/usr/.*|/opt/samples/.*"
 
 
 def shown(path: str) -> str:
-    """What stock perf shows of tasks and of what they mapped."""
+    """Return stock perf's output about tasks and their mappings."""
     command = ["perf", "script", "-i", path, "--show-task-events", "--show-mmap-events"]
     command += ["-F", "comm,event,trace"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def names(path: str, text: str) -> set[str]:
-    """Every name of a task, in the list of the tracing data (`PID NAME`), too."""
+    """Return the names of all tasks, also those in the tracing data's list (`PID NAME`)."""
     found = {line[:16].strip() for line in text.splitlines() if line[:1].strip()}
     found |= set(re.findall(r"PERF_RECORD_COMM(?: exec)?: (.+):-?\d+/", text))
     found |= set(re.findall(r"(?:prev_|next_)?comm=(.*?) (?:prev_|next_)?pid=", text))
@@ -34,13 +33,14 @@ def names(path: str, text: str) -> set[str]:
 
 
 def files(text: str, kept: tuple[str, ...]) -> set[str]:
-    """Paths of mapped files, without the common ones of the processes kept."""
+    """Return the paths of mapped files, without the kept processes' common ones."""
     mapped = re.findall(r"(?m)^(.{16}) PERF_RECORD_MMAP2? .*\]: \S+ (.+)$", text)
     common = {f for name, f in mapped if name.strip() in kept and re.fullmatch(COMMON, f)}
     return {f for _, f in mapped if not re.fullmatch(r"\[.*|-+", f)} - common
 
 
 def unwanted(path: str, kept: tuple[str, ...]) -> set[str]:
+    """Return the names and paths to blank."""
     text = shown(path)
     tasks = {n for n in names(path, text) if n not in kept and not re.fullmatch(KERNEL, n)}
     return tasks | files(text, kept)
@@ -49,7 +49,7 @@ def unwanted(path: str, kept: tuple[str, ...]) -> set[str]:
 def main(path: str, *kept: str) -> None:
     data = Path(path).read_bytes()
     for name in sorted(unwanted(path, kept), key=len, reverse=True):
-        # A field of a record, or a line "PID NAME" of the tracing data.
+        # Match a field of a record, or a line "PID NAME" of the tracing data.
         place = rb"(?<![\w/.:-])" + re.escape(name.encode()) + rb"(?=[\0\n])"
         data = re.sub(place, b"-" * len(name.encode()), data)
     Path(path).write_bytes(data)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes demo.data anew, as root: `make build samples`, then this. It is recorded in namespaces of its own, so that its paths
-# and its host's name are the same wherever it is made, and names of processes that have nothing to do with it are blanked.
+# Make demo.data again, as root: run `make build samples`, then this script. It records in its own namespaces, so that paths
+# and the host name are the same on every host, and blanks the names of unrelated processes.
 set -eu
 cd "$(dirname "$0")/../.."
 if [ -z "${DEMO_INSIDE-}" ]; then
-  # On one CPU: some kernels show no tracer the switches from another CPU's idle task, and a wait would have no end.
+  # Use one CPU: some kernels hide the switches from another CPU's idle task from tracers, and a wait would have no end.
   DEMO_INSIDE=1 exec unshare -m -u --propagation private taskset -c 0 "$0"
 fi
 export PATH="$PWD/.venv/bin:$PATH"
@@ -27,14 +27,14 @@ finish() {
 trap finish EXIT
 
 /opt/samples/make_tree "$tmp/tree"
-# Near a quarter of the look-ups need the daemon's CPU for 25 ms, one read in ten waits 20 ms for something else, some fail.
-# Before other work of the host: what is waited for is the file system.
+# About a quarter of the lookups use the daemon's CPU for 25 ms, one read in ten waits 20 ms, some fail.
+# chrt: the daemon runs before other work of the host, so that callers wait for the file system only.
 chrt -r 1 /opt/samples/with-symbols/samplefs --kernel-cache=0 --delay lookup=25ms:spin:23% --delay read=20ms:10% \
   --error read=EIO:6% "$tmp/tree" /mnt/sample
 cd /mnt/sample
-# The kernel asks once in a mount's life whether there is a flush.
+# The first flush of a mount shows the kernel that there is none.
 grep -s nothing dir-01/file-000 || true
-# All stacks are copied: grep has no frame pointers either.
+# Copy all stacks: grep has no frame pointers either.
 fusetools record --call-graph dwarf --mount /mnt/sample -o /opt/demo.data -- \
   chrt -r 1 grep -rs nothing dir-00/file-0[0-2]* deep missing 2>"$tmp/log" || true
 cat "$tmp/log"
@@ -42,7 +42,7 @@ if grep 'the end of some waits' "$tmp/log"; then
   echo 'something else ran on this CPU: try again' >&2
   exit 1
 fi
-# Unpacked: blank.py and tests change its bytes.
+# merge writes uncompressed records: blank.py and tests change its bytes.
 fusetools merge /opt/demo.data -o /opt/demo.data
 python3 "$here/blank.py" /opt/demo.data grep chrt samplefs fusetools perf
 cp /opt/demo.data "$here/demo.data"

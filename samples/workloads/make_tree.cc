@@ -1,5 +1,5 @@
 /**
- * Makes the directory tree that the workloads expect, with prime numbers of everything:
+ * Makes the directory tree for the workloads, with prime numbers of files and pages:
  *
  *   DIR/dir-00 … dir-12        13 directories, in each of them
  *       file-000 … file-100    101 files of 127 bytes

@@ -1,14 +1,14 @@
 /**
- * Makes an exact number of system calls on a file system and says in JSON what it did.
- * It does nothing else there: no getcwd, no stat of a path before it opens it.
+ * Makes an exact number of system calls on a file system and prints their number in JSON.
+ * It makes no others there: no getcwd, no stat of a path before it opens it.
  *
- * One call of each is, with kernel caching off, one LOOKUP for each component of the path
+ * With kernel caching off, each call makes one LOOKUP for each component of the path
  * below the mount point and then
  *
  *   stat       1 GETATTR
  *   open       1 OPEN, 1 RELEASE
- *   read       1 READ: of one page, each time the next one; the file is opened again
- *              (OPEN, RELEASE, LOOKUPs) for each pass over its pages
+ *   read       1 READ of one page, each time the next one; each pass over the file's
+ *              pages opens it again (OPEN, RELEASE, LOOKUPs)
  *   readdir    1 OPENDIR, 1 RELEASEDIR, and 1 READDIR for each `getdents64` in the output
  *   readlink   1 READLINK
  *   getxattr   1 GETXATTR
@@ -62,7 +62,7 @@ static const char *const kCallNames[kNumCalls] = {"stat",       "open",      "re
                                                   "getdents64", "close",     "readlink",
                                                   "getxattr",   "listxattr", "statfs"};
 
-/** What was done; in memory shared between the processes. */
+/** Counts of a process's system calls, in memory that the processes share. */
 struct Tally {
   struct {
     uint64_t count, errors, min_ns, max_ns, sum_ns;
@@ -115,7 +115,7 @@ static void Open(Tally *tally, const char *path) {
 static void Readdir(Tally *tally, const char *path) {
   const int fd = Do(tally, kOpen, [&] { return open(path, O_RDONLY | O_DIRECTORY); });
   if (fd < 0) return;
-  // As large as the C library's: an answer to one READDIR fits into it.
+  // As large as the C library's: the reply to one READDIR fits into it.
   static char buffer[32768];
   long size;
   while ((size = Do(tally, kGetdents, [&] {
@@ -150,7 +150,7 @@ static void Statfs(Tally *tally, const char *path) {
   Do(tally, kStatfs, [&] { return statfs(path, &info); });
 }
 
-/** COUNT reads of a page each, less one for each open that fails. */
+/** Makes COUNT reads of one page each, minus one for each open that fails. */
 static void Read(Tally *tally, uint64_t count, const std::vector<std::string> &paths) {
   char page[4096];
   size_t next_path = 0;
@@ -161,19 +161,19 @@ static void Read(Tally *tally, uint64_t count, const std::vector<std::string> &p
       --count;  // the read that would have followed
       continue;
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // no read-ahead: what is asked is read
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // no read-ahead
     for (off_t offset = 0; count > 0; offset += sizeof(page)) {
       --count;
       const long size =
           Do(tally, kRead, [&] { return pread(fd, page, sizeof(page), offset); });
       if (size > 0) tally->bytes_read += size;
-      if (size >= 0 && size < static_cast<long>(sizeof(page))) break;  // its end
+      if (size >= 0 && size < static_cast<long>(sizeof(page))) break;  // end of file
     }
     Do(tally, kClose, [&] { return close(fd); });
   }
 }
 
-/** In JSON; with medians of what this process did itself. */
+/** Prints JSON, with medians of this process's own calls. */
 static void Print(const std::string &workload, int processes, const Tally &tally) {
   printf("{\"workload\": \"%s\", \"processes\": %d, \"calls\": {", workload.c_str(),
          processes);
@@ -241,7 +241,7 @@ static void Run(Tally *tally, const std::string &name, uint64_t count,
   Usage();
 }
 
-/** One process's part of `mixed`, in a directory of its own. */
+/** Does one process's part of `mixed`, in its own directory. */
 static void Mixed(Tally *tally, const std::string &directory) {
   std::vector<std::string> files, links;
   char name[32];
@@ -298,7 +298,7 @@ static int MixedMain(int processes, const std::string &tree) {
       return 1;
     }
     if (pid > 0) continue;
-    // All start together.
+    // Wait until all processes are ready.
     ++shared->ready;
     while (shared->ready < processes) usleep(100);
     char directory[32];
