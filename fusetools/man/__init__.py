@@ -1,6 +1,6 @@
-"""Man pages, a page per command; and the command reference, made from the commands' own help.
+"""Man pages, one per command, and the command reference from the commands' own help.
 
-``python -m fusetools.man`` writes docs/commands.md anew.
+``python -m fusetools.man`` writes docs/commands.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fusetools import cli
 
 
 def reference() -> str:
-    """docs/commands.md."""
+    """Return the text of docs/commands.md."""
     lines = [
         "# Commands",
         "",
