@@ -1,7 +1,7 @@
-"""The native core: reads recordings and ELF files. Raw events never become Python objects.
+"""The native core, which reads recordings and ELF files. Raw events never become Python objects.
 
 Nothing here is public: `fusetools.recording` answers in the types of `fusetools.results`.
-Every function that reads a file raises `CoreError` when it cannot.
+Every function that reads a file raises `CoreError` if it fails.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from typing import Literal, TypedDict
 
 from typing_extensions import NotRequired, Unpack
 
-__version__: str  # of the sources that it was built from
+__version__: str  # version of the sources from which it was built
 
 Row = tuple[str, str, str, str, str]
-# Of requests: operations (none: all), ns at least, a regular expression for the whole path.
+# Wanted requests: operations (none: all), minimum ns, regular expression for the whole path.
 Wanted = tuple[Sequence[str], int, str | None]
 
 class Filters(TypedDict, total=False):
-    """What is asked for; a key that is absent, or an empty list, asks for all.
+    """A selection of calls and requests. An absent key or an empty list selects all.
 
-    A request or system call belongs to who makes it. A daemon's call belongs to the caller of its
-    request, which is the open request of the same `unique`: a forget has none.
+    A request or system call belongs to its caller. A daemon's call belongs to the caller of its
+    request, which is the open request of the same `unique`; a forget has none.
     """
 
     pids: Sequence[int]  # calling processes
     comms: Sequence[str]  # calling threads' names
     connections: Sequence[int]
-    daemon_pids: Sequence[int]  # in the daemon layer only calls of these processes
-    # (process, connection) of daemons, since `unique` repeats between connections. Without it a
-    # callback's request is the only open one of that number, or of that number and operation.
+    daemon_pids: Sequence[int]  # in the daemon layer, only calls of these processes
+    # (PID, connection) of daemons, since `unique` repeats between connections. Without it, a
+    # callback's request is the only open one of this number, or of this number and operation.
     daemons: Sequence[tuple[int, int]]
-    from_ns: int | None  # start of the call or request, ns after the recording's first event
+    from_ns: int | None  # minimum start of a call or request, ns after the recording's first event
     to_ns: int | None
-    # For function_graph: (start, name, operation that the name tells or "").
+    # Functions of function_graph: (start, name, operation in the name or "").
     functions: Sequence[tuple[int, str, str]]
-    # Kernel functions apart by operation: that of the requests made inside a call (one with several
-    # counts for each), else what the name tells. False: each call once.
+    # Separate kernel functions by the operation of the requests made inside a call (a call with
+    # several counts for each), else by the operation in the name. False: count each call once.
     by_operation: bool
-    # The daemon layer's series "read to reply", by operation: requests without a callback, from the
-    # daemon's read to its reply.
+    # Add the daemon layer's series "read to reply" by operation: requests without a callback, from
+    # the daemon's read to its reply.
     windows: bool
-    # The recording is the end of a longer one: what a thread's first event ends began before.
+    # The recording is the end of a longer one: a thread's first event may end a call from before.
     begun_before: bool
-    # ns that an event, and a callback's two uprobes, were measured to cost; 0: not measured.
+    # Measured cost in ns of an event, and of a callback's two uprobes; 0: not measured.
     cost: tuple[int, int]
-    # Durations are without what `cost` took of them; kernel functions' are as recorded.
+    # Subtract `cost` from durations, except from kernel functions'.
     corrected: bool
 
 class Figures(TypedDict):
-    """Of durations in ns, as in `Series`."""
+    """Figures of durations in ns, as in `Series`."""
 
     count: int
     min: int | None
@@ -61,16 +61,15 @@ class Figures(TypedDict):
     buckets: list[tuple[int, int, int]]
 
 class Series(TypedDict):
-    """The calls of a function, the requests of an operation, or system calls that made such.
+    """The calls of a function, the requests of an operation, or the system calls that made these.
 
-    Times in ns. `count` of the `entries` have a duration: they were matched, or are among the
-    `unanswered`, which count until the recording's or their thread's end, the shortest of them with
-    `least` ns. `lost`: `unmatched`, but each call of a kernel function once. Of callbacks that
-    replied, `until_reply` and `after_reply` are the parts of the durations. `unmatched` are entries
-    whose return was not seen, or not surely theirs (events were lost meanwhile), and returns whose
-    entry was not seen. A percentile is the smallest duration that at least so many per cent are at
-    or below: exact below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to
-    the last in use.
+    Times are in ns. `count`: number of `entries` with a duration: matched or `unanswered` ones.
+    `unanswered`: number that count until the recording's or their thread's end; `least`: the
+    shortest of these. `unmatched`: number of entries whose return was not seen, or is uncertain as
+    events were lost meanwhile, and of returns whose entry was not seen. `lost`: the same, with each
+    call of a kernel function once. `until_reply` and `after_reply`: parts of the durations of
+    callbacks that replied. `percentiles`: exact below 4,096 ns, above at most 1/2048 too high.
+    `buckets`: from the first to the last non-empty one.
     """
 
     layer: str
@@ -89,34 +88,35 @@ class Series(TypedDict):
     sum: int
     percentiles: dict[str, int]  # "50", "90", "95", "99", "99.9"; empty when count is 0
     buckets: list[tuple[int, int, int]]  # low, high (both included), calls
-    outermost: int  # kernel layer: matched calls that no other one encloses
-    self: int | None  # function_graph: ns of all matched calls less those of the calls inside
-    address: int | None  # function_graph: of the function
+    outermost: int  # kernel layer: number of matched calls outside any other call
+    self: int | None  # function_graph: ns of all matched calls minus the ns of inner calls
+    address: int | None  # function_graph: the function's address
 
 class RequestCounts(TypedDict):
-    """`begun - matched` have not ended, `ended - matched` began before the recording or unseen."""
+    """Numbers of requests. `begun - matched`: without a seen end; `ended - matched`: without a
+    seen begin, e.g. before the recording."""
 
     begun: int
     ended: int
     matched: int
-    unanswered: int  # of those begun: unfinished, interrupted or aborted
+    unanswered: int  # begun requests that are unfinished, interrupted or aborted
 
 class Answer(TypedDict):
-    """What every pass over a recording reports, whatever the question."""
+    """Facts that every pass over a recording reports."""
 
-    first: int  # ns on the recording's clock, of the first and the last event
-    last: int
+    first: int  # time of the first event, ns on the recording's clock
+    last: int  # time of the last event
     lost: int
     throttled: int
     warnings: list[str]
-    requests: NotRequired[RequestCounts]  # not of Graph
+    requests: NotRequired[RequestCounts]  # not in Graph
 
 class Scan(Answer):
-    events: list[tuple[str, int]]  # all events of the recording with their samples
+    events: list[tuple[str, int]]  # all events of the recording, with their number of samples
     series: list[Series]
 
 class CallColumns(TypedDict):
-    """By start. Of system calls only those that made a request."""
+    """Columns of calls by start. System calls are included if they made a request."""
 
     layer: bytes  # u8: 0 syscall, 1 kernel, 2 request (never), 3 daemon
     function: bytes  # u16, index into `functions`
@@ -124,10 +124,10 @@ class CallColumns(TypedDict):
     duration: bytes  # u64, ns
     pid: bytes  # i32
     tid: bytes  # i32
-    unique: bytes  # u64, 0 where not known
+    unique: bytes  # u64, 0 if unknown
 
 class RequestColumns(TypedDict):
-    """By begin. 0 stands for what was not seen."""
+    """Columns of requests by begin. Unknown values are 0."""
 
     connection: bytes  # u64
     unique: bytes  # u64
@@ -135,12 +135,12 @@ class RequestColumns(TypedDict):
     begin: bytes  # u64, ns on the recording's clock
     end: bytes  # u64
     error: bytes  # i32, negated errno
-    pid: bytes  # i32, the caller
-    tid: bytes  # i32
+    pid: bytes  # i32, the caller's
+    tid: bytes  # i32, the caller's
     callback_start: bytes  # u64
     callback_end: bytes  # u64
     sent: bytes  # u64, copied to the daemon
-    woken: bytes  # u64, the caller runs on
+    woken: bytes  # u64, the caller runs again
 
 class Columns(TypedDict):
     functions: list[str]
@@ -148,16 +148,16 @@ class Columns(TypedDict):
     requests: RequestColumns
 
 class Stories(Answer):
-    """`stories`: columns by start, as `fusetools.results.stories.Stories` describes them."""
+    """Requests' stories. `stories`: columns by start, as in `fusetools.results.stories.Stories`."""
 
     stories: dict[str, bytes]
     operations: list[str]
     fates: list[str]
-    marks: list[str]  # the columns of times, in order
+    marks: list[str]  # names of the columns of times, in order
     comms: list[str]
 
 class Durations(TypedDict):
-    """ns; the percentiles as in Series."""
+    """Figures of durations in ns; percentiles as in `Series`."""
 
     count: int
     sum: int
@@ -166,9 +166,9 @@ class Durations(TypedDict):
     max: int | None
 
 class Stage(TypedDict):
-    """Of all requests of a group, so that its percentiles are there. `parts`: (requests, ns of
-    three parts, ns of the rest). Of the recorder lay in it, over all requests: `events`, `uprobes`
-    (quarters of a callback's two), which took `taken` ns by `Filters.cost`."""
+    """A stage of a group's requests. `parts`: (number of requests with known parts, ns of three
+    parts, ns of the rest). `events` and `uprobes` (quarters of a callback's two): number of
+    recorded events in the stage, over all requests; `taken`: their ns by `Filters.cost`."""
 
     stage: str
     count: int
@@ -183,7 +183,7 @@ class Stage(TypedDict):
     taken: int
 
 class StageGroup(TypedDict):
-    """The requests of one operation; `key` is what `by` asks for, None where it is not known."""
+    """The requests of one operation. `key`: the group's by `by`, None if unknown."""
 
     operation: str
     waits: bool
@@ -198,96 +198,97 @@ class StageGroup(TypedDict):
 
 class Stages(Answer):
     groups: list[StageGroup]
-    event_cost: int | None  # ns that an event costs at most
+    event_cost: int | None  # upper bound of an event's cost in ns
 
 class SingleCalls(TypedDict):
-    """Tree by tree in the order of their begin, in each in the order of the entries."""
+    """Columns of single calls: trees in the order of their begin, calls in that of their entry."""
 
     function: bytes  # u32, index into `functions`
-    level: bytes  # u32, functions around it
+    level: bytes  # u32, number of enclosing calls
     start: bytes  # u64, ns on the recording's clock
-    duration: bytes  # u64, ns; 2**64 - 1 where the return was not seen
+    duration: bytes  # u64, ns; 2**64 - 1 if the return was not seen
     tid: bytes  # i32
     cpu: bytes  # u32
     comm: bytes  # u32, index into `comms`
 
 class Graph(Answer):
-    """`nodes` are (parent or -1, function, calls, total ns, self ns), a node after its parent."""
+    """A call tree. `nodes`: (parent or -1, function, calls, total ns, self ns), parents first."""
 
     functions: list[str]
     nodes: list[tuple[int, int, int, int, int]]
-    unmatched: int  # calls without their return
-    full: bool  # some were left out: there were more ways to call than any real kernel has
-    calls: SingleCalls  # only if asked for
+    unmatched: int  # number of calls without a seen return
+    full: bool  # nodes were left out: there are more call paths than in any real kernel
+    calls: SingleCalls  # only on request
     comms: list[str]
 
 class Description(TypedDict):
     session: str | None  # JSON
     events: list[str]
-    # Start and name, by start, of the kernel's functions that the recording holds symbols of: those
-    # of its function_graph events.
+    # (start, name) by start, of kernel functions with symbols: those of function_graph events.
     functions: list[tuple[int, str]]
     arch: str | None
     release: str | None
     hostname: str | None
-    kernel_place: tuple[str, int] | None  # a symbol of the kernel, and the address it had
-    samples: list[tuple[str, bool]]  # events that sample what runs; their period is in ns
+    kernel_place: tuple[str, int] | None  # a symbol of the kernel, and its address when recorded
+    samples: list[tuple[str, bool]]  # events that sample time on CPU; whether their period is in ns
     stacks: list[str]  # events whose samples have stacks
-    warnings: list[str]  # what is missing of the file
+    warnings: list[str]  # missing parts of the file
 
 class Ask(TypedDict, total=False):
     graph: str  # "on-cpu", "off-cpu", "off-wake" or "requests"
-    all: bool  # also what is of no request, and of neither the workload nor a daemon
+    all: bool  # include stacks outside requests, and of processes other than workload and daemons
     states: Sequence[str]  # "blocked", "runnable", "preempted"; none: all
-    who: str | None  # "workload" or "daemon" alone
-    workload: Sequence[int]  # its first processes
+    who: str | None  # only "workload" or "daemon"; None: both
+    workload: Sequence[int]  # PIDs of its first processes
     filters: Filters
     operations: Sequence[str]
-    kallsyms: str  # the recorded kernel's symbols, instead of those in the recording
-    symfs: str  # where the files of programs are, instead of what the recording holds of them
+    kallsyms: str  # file with the recorded kernel's symbols, instead of those in the recording
+    symfs: str  # directory with programs' files, instead of the symbols in the recording
 
 class Flame(Answer):
-    """Stacks added up. Amounts are (count, ns), for samples (count, sum of periods)."""
+    """Summed stacks. Amounts are (count, ns), for samples (count, sum of periods)."""
 
     stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
     shown: tuple[int, int]
     stackless: int
-    cut: int  # weight of stacks shown that end before their thread's start
-    cut_daemons: int  # the part of `cut` that the daemons waited
-    cut_copied: int  # the part of stacks that were copied too short
-    cut_unknown: int  # the part of copied stacks that cannot be followed further
+    cut: int  # weight of shown stacks that end before their thread's start
+    cut_daemons: int  # the part of `cut` in daemons' waits
+    cut_copied: int  # the part of `cut` in stacks whose copies were too short
+    cut_unknown: int  # the part of `cut` in copied stacks that cannot be followed further
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]
     unfinished: int
     states: dict[str, int]  # of waits: ns
-    daemons: int  # the part of the weight shown that the daemons waited
+    daemons: int  # the part of the shown weight in daemons' waits
     shared: int
     wakers: int
     wakers_stackless: int
-    frames: list[tuple[str, str, bool]]  # name, file or "", of the kernel
-    # Whether there were symbols; number of different addresses, and of those without a name.
+    frames: list[tuple[str, str, bool]]  # name, file or "", whether in the kernel
+    # (there were symbols, number of different addresses, number of those without a name)
     kernel: tuple[bool, int, int]
     user: tuple[bool, int, int]
-    # Files with nameless addresses: those without any symbols, and those with some.
+    # Files with nameless addresses: without any symbols, and with some symbols.
     without_symbols: list[str]
     stripped: list[str]
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
 class MergeOptions(TypedDict, total=False):
-    """`kallsyms`: the traced kernel's symbols; those in stacks become a part of the output (without
-    it: those of a trace.dat). `maps`: (pid, start, length, offset in the file, path, build id or
-    b"", another path of the file or "") of code that was mapped before the recording began.
-    `avoid`: mount points below which nothing may be opened; if not None, the recorded programs are
-    on this machine: copies of user stacks are unwound to call chains, and the functions in user
-    stacks become a part of the output. `bundles`: (event that several probes share, the field with
-    a probe's number, (number, event made of it, fields that this event lacks) …). `daemons`:
-    processes whose samples are kept in the group fuse_daemon (None: all). `scope`: keep switches,
-    wake-ups and system calls only of these processes and of those that they start (None: all).
-    `threads`: process by thread, for threads without a record. `window`: (ns, until, since, bytes
-    of each CPU's buffer): the inputs come from perf's overwriting buffers; take the last ns until a
-    time, nothing from before `since`, as far back as all CPUs' buffers reach (`kept`). `span`:
+    """Options of merge().
+
+    `kallsyms`: the traced kernel's symbols; the output includes those in stacks (None: those of a
+    trace.dat). `maps`: (pid, start, length, offset in the file, path, build id or b"", another path
+    of the file or "") of code that was mapped before the recording began. `avoid`: mount points
+    below which nothing may be opened. If it is not None, the recorded programs are on this machine:
+    copies of user stacks are unwound to call chains, and the output includes the functions in user
+    stacks. `bundles`: (event that several probes share, field with a probe's number, (number,
+    resulting event, fields that this event lacks) …). `daemons`: processes whose samples are kept
+    in the group fuse_daemon (None: all). `scope`: keep switches, wake-ups and system calls only of
+    these processes and their descendants (None: all). `threads`: process by thread, for threads
+    without a record. `window`: (ns, until, since, bytes of each CPU's buffer), for inputs from
+    perf's overwriting buffers: keep the last ns before `until`, from `since` on, as far back as all
+    CPUs' buffers reach (`kept`). `span`:
     leave out samples before the first time and after the second. `opener`: opens the files of
     programs for this process, which closes the descriptor. `packed`: pack the records, as `perf
     record -z`. `private`: the output holds no copies of stacks and registers, user stacks only of
@@ -308,20 +309,21 @@ class MergeOptions(TypedDict, total=False):
     private: bool
 
 class MergeInfo(TypedDict):
-    records: int  # written
-    warnings: list[str]  # what was left out or corrected
-    session_at: list[tuple[int, int]]  # where in the file the session's JSON is, part by part
-    left_out: dict[str, int]  # event -> samples of other daemons
-    # Number of switches with a stack of their own, with that of a similar wait, without.
+    records: int  # number of written records
+    warnings: list[str]  # omissions and corrections
+    session_at: list[tuple[int, int]]  # places of the session's JSON in the file, part by part
+    left_out: dict[str, int]  # number of samples of other daemons, by event
+    # Number of switches with a stack of their own, with that of a similar wait, without a stack.
     stacks: tuple[int, int, int]
-    stacks_ns: int  # cost of taking stacks for the threads they are of, if ftrace recorded all
-    missing_switches: int  # of the workload's and the daemons' threads: happened, not recorded
-    # Of a window: its begin and end, and whether earlier events were overwritten.
+    stacks_ns: int  # time that stacks took from their threads, if ftrace recorded all switches
+    missing_switches: int  # switches of workload and daemons that happened and were not recorded
+    # For a window: its begin, its end, and whether earlier events were overwritten.
     kept: tuple[int, int, bool] | None
 
 class Kept(TypedDict):
-    """A request, as `fusetools.results.request.Request` describes it; None: not known. Times are ns
-    on the recording's clock; `stages` are (name, ns, ns of its parts)."""
+    """A request, as in `fusetools.results.request.Request`. None: unknown.
+
+    Times are ns on the recording's clock; `stages`: (name, ns, ns of its parts)."""
 
     operation: str
     fate: str
@@ -330,7 +332,7 @@ class Kept(TypedDict):
     unique: int | None
     size: int | None
     offset: int | None
-    answer: int | None  # inode that a lookup led to, 0: to none
+    answer: int | None  # inode that a lookup found, 0: none
     request_len: int | None
     reply_len: int | None
     no_thread: int | None
@@ -349,7 +351,7 @@ class Kept(TypedDict):
     reader: int | None
     replier: int | None
     syscall: str | None
-    path: tuple[str, bool] | None  # whether it begins at the mount point
+    path: tuple[str, bool] | None  # path, and whether it begins at the mount point
     name: str | None
     inode: int | None
     duration: int
@@ -363,20 +365,22 @@ class Numbered(Answer):
     threads: Threads
 
 class Slowest(Numbered):
-    pathless: int  # requests without a path that could be looked at
+    pathless: int  # number of requests skipped, as their path is unknown or incomplete
 
-# Time, thread, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or
-# name.
+# (time, TID, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or
+# name)
 Moment = tuple[int, int, int, int, list[int | None], str | None]
 
 class Threads:
-    """The threads of a recording, which was read once."""
+    """Threads of a recording that was read once."""
 
     def moments(self, spans: Sequence[tuple[int, int, int]]) -> list[list[Moment]]:
-        """What happened in each span (thread, from, to) to its thread."""
+        """Return the moments of each span's thread; a span is (TID, from, to)."""
 
 class DaemonState(TypedDict):
-    """Of a daemon that did not answer all; times in ns after the recording's first event."""
+    """State of a daemon that did not answer all requests.
+
+    Times are ns after the recording's first event."""
 
     pid: int
     connection: int
@@ -387,14 +391,14 @@ class DaemonState(TypedDict):
     hangs: bool
 
 class Errors(Answer):
-    """`operations`: name, answered requests, lookups of no file, (errno, requests) …, (fate,
-    requests) … of those without an answer."""
+    """Error replies. `operations`: (name, answered requests, negative lookups, (errno, requests) …,
+    (fate, requests) … of unanswered requests)."""
 
     operations: list[tuple[str, int, int, list[tuple[int, int]], list[tuple[str, int]]]]
-    disconnected: list[tuple[str, int]]  # system call, how many
+    disconnected: list[tuple[str, int]]  # (system call, number)
 
 class MountQueue(TypedDict):
-    """`whole` and `parts`: of the time, as `fusetools.results.queue.QueuePart`."""
+    """The queue of a mount. `whole` and `parts`: as in `fusetools.results.queue.QueuePart`."""
 
     connection: int | None
     requests: int
@@ -418,7 +422,7 @@ class Queue(Answer):
 
 class Export(Answer):
     rows: int
-    servants: list[tuple[int, int]]  # process and thread of the daemons
+    servants: list[tuple[int, int]]  # (PID, TID) of the daemons' threads
 
 class Group(TypedDict):
     """Requests that ended in an interval, times in ns."""
@@ -447,74 +451,83 @@ class Interval(TypedDict):
     left_out: int
 
 class CoreError(Exception):
-    """`args` is `(what, why)`: what could not be done and why, a line each."""
+    """A failure. `args`: (what failed, why), one line each."""
 
 def btf(
     vmlinux: bytes, module: bytes | None, members: Sequence[str], structures: Sequence[str]
 ) -> tuple[dict[str, tuple[int, int, int]], dict[str, list[str]]]:
-    """Of the kernel's BTF, and of a module's, if that is not None: where ``members`` are, such as
-    "fuse_req.in.h.unique" (bytes from the structure's begin; of a bit field its first bit in that
-    byte and how many, else 0, 0), without those that are not there; and the functions, of the
-    module if it is not None, that take a pointer to one of ``structures``, with what each parameter
-    points to: the structure's name, "" for anything else. ValueError: it is no BTF, or damaged.
+    """Read the kernel's BTF, and that of ``module`` if it is not None.
+
+    Return the places of the existing ``members``, such as "fuse_req.in.h.unique": byte offset, and
+    for a bit field its first bit in this byte and its width, else 0, 0. Return also the functions
+    (of the module, if given) with a pointer to one of ``structures`` among their parameters: the
+    structure to which each parameter points, "" for anything else. ValueError: invalid BTF.
     """
 
 def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
-    """Whether the regular expression matches in each, in linear time. ValueError: it is invalid."""
+    """Return for each text whether the regular expression matches in it, in linear time.
+
+    ValueError: it is invalid."""
 
 def elf_functions(
     path: str | PathLike[str], debug_path: str | PathLike[str] | None = None
 ) -> list[tuple[str, int, int, int]]:
-    """Functions of .symtab and .dynsym as (name, virtual address, size, file offset), by address.
+    """Return functions of .symtab and .dynsym: (name, virtual address, size, file offset).
 
-    Names are as in the file (mangled), without a symbol version; `.cold` halves are left out. The
-    file offset is where a uprobe goes: vaddr - p_vaddr + p_offset of the segment, or some
-    instructions further, where it is cheap (x86-64) or is passed once (Go). `debug_path` adds the
-    symbols of a separate debug file, which must have the same build id.
+    They are sorted by address. Names are as in the file (mangled), without a symbol version;
+    `.cold` halves are omitted. The file offset is the place for a uprobe: vaddr - p_vaddr +
+    p_offset of the segment, or some instructions further, where a probe is cheap (x86-64) or is
+    passed once (Go). `debug_path`: a separate debug file with the same build ID for more symbols.
     """
 
 def elf_stepped(path: str | PathLike[str], offsets: Sequence[int]) -> list[int]:
-    """Those of the offsets, as `elf_functions` gives them, at which the kernel single-steps the
-    instruction under a probe, which takes longer; none on other architectures than x86-64.
+    """Return the file offsets at which the kernel single-steps an instruction under a probe.
+
+    This takes longer. `offsets`: as from `elf_functions`. Other architectures than x86-64 have
+    none.
     """
 
 def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
-    """Share (0 to 1, by bytes of code) of the functions that use the frame pointer's register which
-    keep a frame pointer, by the file's unwind tables; 0 if none uses it, None if unknown.
+    """Return the share of functions with a frame pointer, of those that use its register.
+
+    It is 0 to 1, by bytes of code, from the file's unwind tables; 0 if no function uses the
+    register, None if unknown.
     """
 
 def elf_build_id(path: str | PathLike[str]) -> str | None:
-    """The GNU build id in lower-case hexadecimal."""
+    """Return the GNU build ID in lower-case hexadecimal."""
 
 def elf_about(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
-    """(machine, runtime, imports) of a file.
+    """Return (machine, runtime, imports) of a file.
 
-    The machine is that of `uname -m` ("i386" for x86 of 32 bits); the runtime the language whose
-    own runtime does not survive a return probe ("Go" …), or ""; the imports are of libfuse's API.
+    Machine: as in `uname -m` ("i386" for 32-bit x86). Runtime: a language whose own runtime does
+    not survive a return probe ("Go" …), or "". Imports: functions of libfuse's API.
     """
 
 def demangle(name: str) -> str:
-    """A C++ or Rust name without its arguments (`cvmfs::cvmfs_lookup`); any other as it is."""
+    """Demangle a C++ or Rust name, without arguments (`cvmfs::cvmfs_lookup`); keep others."""
 
 def syscall_name(machine: str, number: int, narrow: bool) -> str | None:
-    """Of system call ``number`` on a machine (as `uname -m` says), or of a 32-bit program's on it;
-    None: there is none, or the machine is another one than x86_64 or aarch64."""
+    """Return the name of a system call on a machine (as in `uname -m`).
+
+    ``narrow``: of a 32-bit program. None: there is no such call, or the machine is neither x86_64
+    nor aarch64."""
 
 def live_stacks(
     code: list[tuple[int, int, int, str, str]],
     threads: list[tuple[int, int, bytes]],
     avoid: list[str],
 ) -> list[tuple[list[str], bool]]:
-    """The functions that threads are in which sleep in the kernel now, without stopping them.
+    """Return user stacks of threads that sleep in the kernel, without stopping them.
 
-    ``code``: (start, end, offset in the file, path, name of the file here) of what a process has
-    mapped executable; ``threads``: (instruction pointer, stack pointer, bytes from there up).
-    Innermost first, and whether a stack goes on to where its thread began. x86-64 only. ``avoid``:
-    mount points below which no debug file is looked for.
+    A stack is its functions, innermost first, and whether it reaches its thread's start. ``code``:
+    (start, end, offset in the file, path, name of the file here) of a process's executable
+    mappings; ``threads``: (instruction pointer, stack pointer, bytes from there up). ``avoid``:
+    mount points below which no debug file is searched. x86-64 only.
     """
 
 def calibrate(n: int) -> int:
-    """Calls the exported, empty function `fusetools_calibrate` n times; ns that took."""
+    """Call the exported, empty function `fusetools_calibrate` n times. Return the ns."""
 
 def describe(path: str | PathLike[str]) -> Description:
     """What a recording says of itself: its header, and the records up to the session sample."""
@@ -523,25 +536,27 @@ def of_memory(path: str | PathLike[str]) -> list[str]:
     """Names of the events whose samples may hold memory or registers of processes."""
 
 def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Scan:
-    """One pass over the recording: counts and histograms of what the catalogue names.
+    """Return counts and histograms of the catalogue's functions, in one pass.
 
-    Catalogue rows are (event, layer, function, operation, role). ValueError for a layer, role or
-    filter that does not exist.
+    Catalogue rows are (event, layer, function, operation, role). ValueError: a layer, role or
+    filter does not exist.
     """
 
 def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
-    """Each matched call and each begun request, as little-endian arrays."""
+    """Return all matched calls and begun requests as little-endian arrays."""
 
 def stories(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Stories:
-    """Each request's whole story, as little-endian arrays."""
+    """Return all time stamps and threads of each request as little-endian arrays."""
 
 def flame(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Flame:
-    """Stacks for a flame graph: of the events that the catalogue has a row "stack" for."""
+    """Return stacks for a flame graph, of the events with a row "stack" in the catalogue."""
 
 def stages(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, by: str
 ) -> Stages:
-    """Where requests' time went. `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
+    """Return requests' time by stage.
+
+    `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
 
 def slowest(
     path: str | PathLike[str],
@@ -551,25 +566,25 @@ def slowest(
     mounts: Mapping[int, str],
     most: int,
 ) -> Slowest:
-    """The slowest requests, slowest first."""
+    """Return the slowest requests, slowest first."""
 
 def numbered(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, unique: int
 ) -> Numbered:
-    """The requests of a number."""
+    """Return the requests of a number."""
 
 def daemons(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
 ) -> list[DaemonState]:
-    """What became of each traced daemon, where it had not answered all."""
+    """Return the states of traced daemons that did not answer all requests."""
 
 def errors(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Errors:
-    """What requests were answered with."""
+    """Count the replies by operation and error."""
 
 def queue(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, parts: int
 ) -> Queue:
-    """How many requests waited for the daemon, over time; also in so many parts of it."""
+    """Return the number of requests in the daemon's queue over time, and means of ``parts``."""
 
 def export(
     path: str | PathLike[str],
@@ -578,12 +593,12 @@ def export(
     output: str | PathLike[str],
     form: str,
 ) -> Export:
-    """Writes each request into a file: "perfetto", "csv" or "json", which lack their end."""
+    """Write all requests to a file: "perfetto", "csv" or "json". The caller writes its end."""
 
 def graph(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool
 ) -> Graph:
-    """What the kernel's functions called: a tree of all ways, and each single call."""
+    """Return the call tree of kernel functions and, if ``calls``, all single calls."""
 
 def merge(
     inputs: Sequence[str | PathLike[str]],
@@ -591,16 +606,16 @@ def merge(
     session: str,
     **more: Unpack[MergeOptions],
 ) -> MergeInfo:
-    """Merges recordings made at once on one machine and clock into one that stock perf reads.
+    """Merge simultaneous recordings of one machine and clock into one that stock perf reads.
 
-    `session` is the JSON of the `fusetools:session` samples, at most 16 MB, and replaces
-    those of the inputs; "" keeps the first of them.
-    The output, of mode 0600, takes its place when it is whole and may be an input; on an error
-    nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.
+    `session`: JSON for the `fusetools:session` samples, at most 16 MB, which replaces that of the
+    inputs; "" keeps the first one. The output has mode 0600 and may be an input: it is replaced
+    once it is complete, and an error leaves no partial file. "/proc/self/fd/N" is the open file N,
+    also as the output.
     """
 
 def keep_vdso() -> None:
-    """To be called before a process gives up its rights and merges."""
+    """Read the vDSO. Call this before a process drops its privileges and merges."""
 
 def ring_head(
     header_page: str,
@@ -610,20 +625,21 @@ def ring_head(
     uname: str,
     cpus: int,
 ) -> bytes:
-    """What a file of ring_collect begins with. ``formats``: (system, text) of each event."""
+    """Return the head of a file of ring_collect. ``formats``: (system, text) of each event."""
 
 def ring_collect(
     instance: str, page: int, limit: int, output: int, control: int
 ) -> Literal["told", "alone", "full"]:
-    """Moves the pages (``page`` bytes each) of an ftrace instance's buffers into the open file
-    ``output``, until a byte comes from the socket ``control``, its peer closes it, or the file has
-    ``limit`` bytes. Closes both descriptors. Raises OSError."""
+    """Move the pages (``page`` bytes each) of an ftrace instance's buffers to the file ``output``.
+
+    It ends when a byte comes from the socket ``control``, when its peer closes it, or when the file
+    has ``limit`` bytes. It closes both descriptors. OSError: it failed."""
 
 class Now:
-    """Requests out of what perf writes to a pipe.
+    """Requests from perf's output to a pipe.
 
     ``servers``: processes whose calls in the daemon layer count, none: all. ``mounts``: mount
-    points by connection. ``sums``: for take(). ``wanted``: for lines().
+    points by connection. ``sums``: keep sums for take(). ``wanted``: requests for lines().
     """
 
     def __init__(
@@ -638,41 +654,45 @@ class Now:
     ) -> None: ...
     def feed(self, bytes: bytes) -> None: ...
     def complete(self, upto: int) -> None:
-        """All that happened up to this time (ns on the recording's clock) has been fed."""
+        """Process the events up to this time (ns on the recording's clock), which all are fed."""
 
     def by_rounds(self) -> int:
-        """Up to when nothing can be missing, as perf's own rounds show; ns on the recording's
-        clock, 0: not known."""
+        """Return the time up to which perf's rounds show that no event is missing.
+
+        It is in ns on the recording's clock; 0: unknown."""
 
     def start(self, upto: int) -> None:
-        """Forgets what began or ended before: not all events may have been recorded then."""
+        """Discard requests from before a time: their events may not all have been recorded."""
 
     def set_errors(self, errors: Sequence[int]) -> None:
-        """Requests that end with one of these (errno) are among the lines(), too."""
+        """Add requests that end with one of these errors (errno) to lines()."""
 
     def set_paths(self, on: bool) -> None:
-        """Whether take() is to know paths."""
+        """Set whether take() needs paths."""
 
     def lost(self) -> int:
-        """Events that the kernel dropped so far."""
+        """Return the number of events that the kernel has dropped so far."""
 
     def sums(self) -> list[int]:
-        """So far: requests that ended; of them with an error; wanted, but not kept, since too many
-        waited; without a path that could be looked at."""
+        """Return four numbers of requests so far.
+
+        They are: ended; ended with an error; wanted, but dropped as too many waited; skipped as
+        their path is unknown or incomplete."""
 
     def callers(self) -> list[int]:
-        """Processes that made the requests since the last take(), or wait for one."""
+        """Return the processes that made requests since the last take(), or wait for one."""
 
     def lines(self) -> list[Kept]:
-        """Wanted requests that ended since the last time, as `slowest` has them."""
+        """Return wanted requests that ended since the last call, as `slowest` does."""
 
     def under_way(self, least: int, most: int) -> tuple[list[tuple[Kept, bool]], int]:
-        """Requests that have not ended and are ``least`` ns old, the oldest first, each with
-        whether its end may be among what was lost; and how many there are of any age."""
+        """Return requests in flight for ``least`` ns or longer, oldest first, and the number of any
+        age. Each request comes with whether its end may be among lost events."""
 
     def take(
         self, by: str, sort: str, most: int, contains: str, labels: dict[int, str]
     ) -> Interval:
-        """Sums of the requests that ended since the last time: total, rows, groups (how many rows
-        there would be), left_out (requests that were too many). ``labels``: of callers, for
-        ``by`` "label"."""
+        """Return sums of the requests that ended since the last call.
+
+        ``groups``: number of rows without a limit; ``left_out``: number of requests that were too
+        many. ``labels``: of callers, for ``by`` "label"."""
