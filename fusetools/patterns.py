@@ -8,7 +8,7 @@ from collections.abc import Collection
 MOST = 60  # maximum number of names in a message
 
 
-def instead(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, known: Collection[str]) -> str:
     """Return a hint for an unknown name: the similar known names, or all known names."""
     from difflib import get_close_matches  # imported for a mistake only: it takes 1 ms
 

@@ -12,7 +12,7 @@ from fusetools.answers.source import Source
 from fusetools.core import matching
 from fusetools.errors import Error
 from fusetools.names import LAYERS, OPERATIONS
-from fusetools.patterns import instead
+from fusetools.patterns import suggestion
 from fusetools.results.count import Count, Counts
 from fusetools.results.hist import READ_TO_REPLY
 
@@ -32,7 +32,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     if not rows and not any(matching(regex, sorted(OPERATIONS))):
         raise Error(
             f"no function or operation of {source.path} matches {regex}",
-            instead(regex, known),
+            suggestion(regex, known),
             f"fusetools count -i {shlex.quote(str(source.path))}",
         )
     for s in rows:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
-from fusetools.answers.requests import Questions, error_name, guessed
+from fusetools.answers.requests import RequestQuery, error_name, guessed
 from fusetools.answers.source import Source
 from fusetools.results.errors import Answered, Errors, OperationErrors
 
@@ -15,7 +15,7 @@ from fusetools.results.errors import Answered, Errors, OperationErrors
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     """Count error replies by operation; ``patterns`` are shell patterns of operations."""
     wanted = operations(patterns, source.path)
-    query = Questions(source)
+    query = RequestQuery(source)
     answer, facts = query(core.native.errors, filters)
     exact = not guessed(query.probes)
     rows = []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.requests import Names, Questions
+from fusetools.answers.requests import Names, RequestQuery
 from fusetools.answers.source import Source
 from fusetools.host.files import by_descriptor
 from fusetools.output import Output
@@ -25,7 +25,7 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
     """Write all requests to a file, as "perfetto", "csv" or "json".
 
     The file appears once it is complete; after an error there is none."""
-    query = Questions(source)
+    query = RequestQuery(source)
 
     def rows(descriptor: int) -> tuple[core.native.Export, Facts]:
         answer, facts = query(core.native.export, filters, str(by_descriptor(descriptor)), form)

@@ -42,7 +42,7 @@ def flame(
 ) -> Stacks:
     """Return stacks. ``graph``: one of GRAPHS; the other arguments as in Recording.stacks()."""
     if graph == "graph":
-        return _of_graph(source, patterns, filters, everything)
+        return _call_graph_stacks(source, patterns, filters, everything)
     session = source.session
     _check_symbols(kallsyms, symfs)
     if source.detail != "stacks":
@@ -110,7 +110,7 @@ def flame(
     )
 
 
-def _of_graph(
+def _call_graph_stacks(
     source: Source, patterns: Sequence[str], filters: Filters, everything: bool
 ) -> Stacks:
     graphs = [call_graph(source, pattern, filters) for pattern in patterns or ("",)]

@@ -11,7 +11,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.requests import column
 from fusetools.answers.source import Source
 from fusetools.errors import Error
-from fusetools.patterns import instead
+from fusetools.patterns import suggestion
 from fusetools.results.facts import Facts
 from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 
@@ -56,7 +56,7 @@ def _tree(source: Source, answer: core.native.Graph, function: str) -> list[Grap
     if function and not tree:
         raise Error(
             f"no call of a kernel function {function}",
-            instead(function, set(answer["functions"])),
+            suggestion(function, set(answer["functions"])),
             f"fusetools count -i {shlex.quote(str(source.path))} --layer kernel",
         )
     return tree

@@ -64,12 +64,12 @@ def chains(
             if span is None or not calls:
                 now[at] = None
                 continue
-            whom = peers(span, did, probes, connected[at], calls)
-            helpers[at].append(Helper(span.tid, span.end - span.start, calls, whom))
+            addresses = peers(span, did, probes, connected[at], calls)
+            helpers[at].append(Helper(span.tid, span.end - span.start, calls, addresses))
     return [tuple(chain) for chain in helpers]
 
 
-def helped(request: Request, helpers: tuple[Helper, ...]) -> Request:
+def with_helpers(request: Request, helpers: tuple[Helper, ...]) -> Request:
     """Add helpers to a request."""
     if request.meanwhile is None or not helpers:
         return request

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.names import OPERATIONS
-from fusetools.patterns import instead
+from fusetools.patterns import suggestion
 
 
 def operations(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
@@ -21,7 +21,7 @@ def operations(patterns: Sequence[str], recording: Path | None = None) -> list[s
             look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]
             raise Error(
                 f"no FUSE operation matches {pattern}",
-                instead(pattern, OPERATIONS),
+                suggestion(pattern, OPERATIONS),
                 shlex.join(look) if recording else "",
             )
     return [name for name in sorted(OPERATIONS) if any(fnmatchcase(name, p) for p in patterns)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.requests import Names, Questions, column
+from fusetools.answers.requests import Names, RequestQuery, column
 from fusetools.answers.source import Source
 from fusetools.results.queue import MountQueue, Queue, QueuePart
 
@@ -17,7 +17,7 @@ PARTS = 60
 
 def queue(source: Source, filters: Filters) -> Queue:
     """Return the numbers of requests that wait and of busy daemon threads, over time."""
-    query = Questions(source)
+    query = RequestQuery(source)
     answer, facts = query(core.native.queue, filters, PARTS)
     first = answer["first"]
     mounts = []
@@ -46,7 +46,7 @@ def queue(source: Source, filters: Filters) -> Queue:
                 levels=_Levels(times, queued, busy, first),
             )
         )
-    return Queue(tuple(mounts), source.needing(facts))
+    return Queue(tuple(mounts), source.with_missing_detail(facts))
 
 
 def _mount(names: Names, connection: int | None) -> str:

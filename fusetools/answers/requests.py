@@ -48,7 +48,7 @@ class Names(NamedTuple):
         return "" if pid is None else self.daemons.get(pid, "")
 
 
-class Questions:
+class RequestQuery:
     """Access to the core's answers about requests.
 
     ``probes``: the events of requests and of file names."""
@@ -119,7 +119,7 @@ def error_name(number: int) -> str:
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
 
 
-def at_work(fields: core.native.Kept) -> Span | None:
+def work_span(fields: core.native.Kept) -> Span | None:
     """Return the daemon thread's span from the callback's entry (or the read) to the reply.
 
     None: unknown, or another thread worked on the request."""
@@ -199,7 +199,7 @@ def meanwhile(
     connected: Connections,
 ) -> Meanwhile | None:
     """Summarize the moments of the daemon's thread while it worked on a request. None: unknown."""
-    span = at_work(fields)
+    span = work_span(fields)
     if span is None:
         return None
     blocked, runnable, elsewhere = fields["blocked"], fields["runnable"], fields["elsewhere"]
@@ -232,9 +232,9 @@ def meanwhile(
         (SyscallTime(name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2]
     )
     own = [moment for moment in moments if span.start <= moment[0] <= span.end]
-    whom = peers(span, own, probes, connected, rows)
+    addresses = peers(span, own, probes, connected, rows)
     return Meanwhile(
-        on_cpu, runnable, blocked, elsewhere, fields["unsplit"], tuple(rows), peers=whom
+        on_cpu, runnable, blocked, elsewhere, fields["unsplit"], tuple(rows), peers=addresses
     )
 
 

@@ -48,19 +48,19 @@ def series(
         native["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
         native["by_operation"] = by_operation
     answer = source.query(core.native.scan, probes, native)
-    beside = {(p.layer, p.function) for p in source.catalogue}
-    beside -= {(p.layer, p.function) for p in catalogue}
+    excluded = {(p.layer, p.function) for p in source.catalogue}
+    excluded -= {(p.layer, p.function) for p in catalogue}
     every = [
         s
         for s in answer["series"]
-        if s["function"] != CALIBRATION and (s["layer"], s["function"]) not in beside
+        if s["function"] != CALIBRATION and (s["layer"], s["function"]) not in excluded
     ]
     # A probed function without calls is a result too.
     seen = {(s["layer"], s["function"]) for s in every}
     for p in wanted:
         if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
             seen.add((p.layer, p.function))
-            every.append(_nothing(p))
+            every.append(_empty_series(p))
     rows = [
         s
         for s in every
@@ -71,7 +71,7 @@ def series(
     facts = source.facts(answer, filters, corrected)
     # The window from read to reply needs system calls.
     lacking = [*layers, *(["syscall"] if windows else [])]
-    return rows, source.needing(facts, lacking) if lacking else facts
+    return rows, source.with_missing_detail(facts, lacking) if lacking else facts
 
 
 def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:
@@ -124,7 +124,7 @@ def histogram(series: core.native.Series) -> Histogram:
     )
 
 
-def _nothing(probe: Probe) -> core.native.Series:
+def _empty_series(probe: Probe) -> core.native.Series:
     return {
         "layer": probe.layer,
         "function": probe.function,

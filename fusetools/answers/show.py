@@ -15,9 +15,8 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.requests import (
     Connections,
     Names,
-    Questions,
+    RequestQuery,
     Span,
-    at_work,
     error_name,
     gather,
     guessed,
@@ -25,6 +24,7 @@ from fusetools.answers.requests import (
     on_connection,
     peer,
     request,
+    work_span,
 )
 from fusetools.answers.source import Source
 from fusetools.errors import Error
@@ -32,9 +32,9 @@ from fusetools.results.show import Moment, Shown
 from fusetools.session import NAMING
 
 # Roles without a line: their events provide only names, or have another role that gets the line.
-_UNSEEN = {"name", "handle", "listed", "length", *NAMING}
+_SILENT_ROLES = {"name", "handle", "listed", "length", *NAMING}
 # Lines for the events of io_uring.
-_OF_RINGS = {
+_RING_ACTIONS = {
     "fetched": "has a request in its ring",
     "committed": "submits to its ring",
     "ring_wait": "waits for its ring",
@@ -90,13 +90,13 @@ def spans(fields: core.native.Kept) -> tuple[Span | None, Span | None]:
 
 def show(source: Source, unique: int, filters: Filters) -> Shown:
     """Return one request's timeline, by its number. Error: there is none, or several."""
-    query = Questions(source)
+    query = RequestQuery(source)
     answer, facts = query(core.native.numbered, filters, unique)
     fields = only(answer["kept"], unique, query.names, source.path)
     gathered = partial(gather, answer["threads"])
     caller, daemon = gathered(spans(fields))
     connected = query.connections(fields)
-    (chain,) = helpers.chains([at_work(fields)], [daemon], gathered, query.probes, [connected])
+    (chain,) = helpers.chains([work_span(fields)], [daemon], gathered, query.probes, [connected])
     first = min(fields["marks"].values(), default=0)
     tids = (fields["tid"], fields["daemon_tid"])
     lines: dict[tuple[int, int, int], list[str]] = {}
@@ -111,8 +111,8 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     rows = sorted(lines.items(), key=lambda item: item[0][0])
     story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
     did = meanwhile(fields, daemon, query.probes, connected)
-    shown = helpers.helped(request(fields, answer["first"], query.names, did), chain)
-    return Shown(shown, story, guessed(query.probes), source.needing(facts))
+    shown = helpers.with_helpers(request(fields, answer["first"], query.names, did), chain)
+    return Shown(shown, story, guessed(query.probes), source.with_missing_detail(facts))
 
 
 class _Thread:
@@ -157,7 +157,7 @@ class _Thread:
             return ""
         probe = self.probes[kind]
         role = probe.role
-        if role in _UNSEEN or (role == "entry" and probe.event in self.points):
+        if role in _SILENT_ROLES or (role == "entry" and probe.event in self.points):
             return ""
         if role == "switch":
             before, state, _, _ = values
@@ -170,8 +170,8 @@ class _Thread:
             return f"is woken by {self._task(whose)}" if whose else "is woken"
         if role == "connect":
             return f"connects to {peer(values) or 'a peer that is not known'}"
-        if role in _OF_RINGS:
-            return _OF_RINGS[role]
+        if role in _RING_ACTIONS:
+            return _RING_ACTIONS[role]
         if role in ("sys_enter", "sys_exit"):
             if text is None:
                 return ""

@@ -9,7 +9,7 @@ from fusetools import core
 from fusetools.answers import helpers
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
-from fusetools.answers.requests import Questions, at_work, gather, guessed, meanwhile, request
+from fusetools.answers.requests import RequestQuery, gather, guessed, meanwhile, request, work_span
 from fusetools.answers.source import Source
 from fusetools.patterns import expression
 from fusetools.results.slow import Slowest
@@ -24,11 +24,11 @@ def slow(
     path: str | None = None,
 ) -> Slowest:
     """Return the slowest requests; the arguments as in Recording.slowest()."""
-    query = Questions(source)
+    query = RequestQuery(source)
     wanted = operations(patterns, source.path), least, None if path is None else expression(path)
     answer, facts = query(core.native.slowest, filters, wanted, query.names.mounts, most)
     rows = answer["kept"]
-    spans = [at_work(fields) for fields in rows]
+    spans = [work_span(fields) for fields in rows]
     gathered = partial(gather, answer["threads"])
     moments = gathered(spans)
     connected = [query.connections(fields) for fields in rows]
@@ -38,7 +38,7 @@ def slow(
         for fields, did, connections in zip(rows, moments, connected)
     )
     requests = (
-        helpers.helped(request(fields, answer["first"], query.names, own), chain)
+        helpers.with_helpers(request(fields, answer["first"], query.names, own), chain)
         for fields, own, chain in zip(rows, meanwhiles, chains)
     )
     pathless = None if path is None else answer["pathless"]

@@ -18,7 +18,7 @@ from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE, OPERATIONS, TRACE_DAT
-from fusetools.patterns import instead
+from fusetools.patterns import suggestion
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Source:
                 break
         return shlex.join(["fusetools", "record", *more, *before, *command])
 
-    def needing(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
+    def with_missing_detail(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
         """Add to ``facts.missing`` the layers that ``--detail latency`` left out.
 
         ``layers``: only these; none: all."""
@@ -278,7 +278,7 @@ class Source:
         known = {*operations, *(p.operation for p in self.catalogue)} - {""}
         raise Error(
             f"no operation or function of {self.path} matches {' '.join(patterns)}",
-            instead(" ".join(patterns), known),
+            suggestion(" ".join(patterns), known),
             f"fusetools count -i {shlex.quote(str(self.path))}",
         )
 

@@ -47,7 +47,7 @@ def stages(
     native = source.core_filters(filters, corrected=corrected)
     answer = source.query(core.native.stages, catalogue, native, by)
     mounts = source.mount_points
-    facts = source.needing(source.facts(answer, filters, corrected))
+    facts = source.with_missing_detail(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost_ns or answer["event_cost"]
     # Without a measurement, use the upper bound of an event's cost that the core found.
     guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)

@@ -95,7 +95,7 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     ]
     names = [str(path) for path in paths]
-    return _judged(names, [("", measures)], "call", notes)
+    return _with_tests(names, [("", measures)], "call", notes)
 
 
 def durations(recording: Recording, layer: str) -> dict[str, Durations]:
@@ -166,7 +166,7 @@ def _sweeps(sweeps: Sequence[Folder]) -> Compared:
     commands = {sweep.experiment.command for sweep in sweeps}
     if len(commands) > 1:
         notes.append("their commands are not the same")
-    return _judged(names, groups, "run", [*notes, *_losses(sweeps)])
+    return _with_tests(names, groups, "run", [*notes, *_losses(sweeps)])
 
 
 def _points(sweep: Folder) -> Compared:
@@ -183,7 +183,9 @@ def _points(sweep: Folder) -> Compared:
             f"fusetools sweep {sweep.path}",
         )
     names = [sweep.experiment.label(sweep.points[i]) for i in places]
-    return _judged(names, [("", _of_runs([sweep.of(i) for i in places]))], "run", _losses([sweep]))
+    return _with_tests(
+        names, [("", _of_runs([sweep.of(i) for i in places]))], "run", _losses([sweep])
+    )
 
 
 def _losses(sweeps: Iterable[Folder]) -> list[str]:
@@ -194,7 +196,7 @@ def _losses(sweeps: Iterable[Folder]) -> list[str]:
     ]
 
 
-def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Measured]:
+def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Untested]:
     """Return the measures of runs: the time, then each operation, most requests first."""
     times = [[1e9 * run.seconds for run in runs] for runs in sides]
     measures = [_measure(TIME, "", [(Figures(len(s), _median(s), None), s) for s in times])]
@@ -230,21 +232,21 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _Untested:
     """A measure before its test; ``values``: each side's values for the test."""
 
     measure: Measure
     values: tuple[Values, ...]
 
 
-def _measure(name: str, layer: str, sides: Sequence[tuple[Figures, Values]]) -> _Measured:
+def _measure(name: str, layer: str, sides: Sequence[tuple[Figures, Values]]) -> _Untested:
     figures, values = zip(*sides)
-    return _Measured(Measure(name, layer, figures), values)
+    return _Untested(Measure(name, layer, figures), values)
 
 
-def _judged(
+def _with_tests(
     names: Sequence[str],
-    groups: Sequence[tuple[str, Sequence[_Measured]]],
+    groups: Sequence[tuple[str, Sequence[_Untested]]],
     values: str,
     notes: Sequence[str],
 ) -> Compared:
@@ -267,7 +269,7 @@ def _judged(
         ps = _scipy().false_discovery_control(list(tested.values()))
         adjusted = dict(zip(tested, map(float, ps)))
 
-    def judged(g: int, m: int, i: int, side: Figures, sides: Sequence[Figures]) -> Figures:
+    def tested_side(g: int, m: int, i: int, side: Figures, sides: Sequence[Figures]) -> Figures:
         if (g, m) not in best or side.p50_ns is None:
             return side
         least = sides[best[g, m]].p50_ns
@@ -288,7 +290,7 @@ def _judged(
                     replace(
                         row.measure,
                         sides=tuple(
-                            judged(g, m, i, side, row.measure.sides)
+                            tested_side(g, m, i, side, row.measure.sides)
                             for i, side in enumerate(row.measure.sides)
                         ),
                     )

@@ -72,7 +72,7 @@ def overhead(
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
             lock.state.folders.clear()  # the previous run's are already removed
-            recording = _Measured(lock, request, arguments, user, facts, part, output)
+            recording = _Temporary(lock, request, arguments, user, facts, part, output)
             with recording:
                 recording.arm()
                 recording.run()
@@ -139,7 +139,7 @@ def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
     return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
-class _Measured(Recording):
+class _Temporary(Recording):
     """A recording that is deleted after its figures were taken."""
 
     def _hand_over(self, whole: Path) -> None:

@@ -15,7 +15,7 @@ SORTED = {
 }  # fmt: skip
 NAMES = {"cgroup": "cgroup (job)", "thread": "daemon thread"}
 WIDE = 110  # minimum width of a screen for all figures, in columns
-SPARED = ("kB/s", "kB/op", "p50", "max")  # omitted on smaller screens
+OMITTED = ("kB/s", "kB/op", "p50", "max")  # omitted on smaller screens
 
 
 def render(top: Top) -> str:
@@ -110,7 +110,7 @@ def _caller(request: UnderWay) -> str:
 def _rows(top: Top, width: int | None) -> list[str]:
     """Return the table. Names are cut to the remaining width; small screens get fewer figures."""
     narrow = width is not None and width < WIDE
-    heads = [head for head in HEADS if not (narrow and head in SPARED)]
+    heads = [head for head in HEADS if not (narrow and head in OMITTED)]
     rows = [[_mark(top, head) for head in heads]]
     for row in top.rows:
         figures = _figures(top, row)
