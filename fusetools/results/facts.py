@@ -25,8 +25,8 @@ class Losses:
 class Requests:
     """Numbers of FUSE requests whose begin, end, or both (``matched``) were seen.
 
-    ``unanswered``: begun requests without a reply of the daemon: the recording ended first, their
-    callers were interrupted, or the kernel aborted them.
+    ``unanswered``: begun requests without a reply, as the recording ended first, their callers were
+    interrupted, or the kernel aborted them.
     """
 
     begun: int = 0
