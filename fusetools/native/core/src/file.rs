@@ -1,7 +1,7 @@
-//! The parts of a perf.data file around its records: header, attributes, features, tracing data.
+//! Parts of a perf.data file around its records: header, attributes, features, tracing data.
 //!
-//! Layout: Linux tools/perf/Documentation/perf.data-file-format.txt and tools/perf/util/header.c.
-//! Every offset and count in a file is a claim that is checked against the file's length.
+//! Layout: Linux tools/perf/Documentation/perf.data-file-format.txt and tools/perf/util/header.c. Every offset and
+//! count in a file is checked against the file's length.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,11 +33,11 @@ pub mod feature {
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
 pub(crate) const PIPE_HEADER: usize = 16;
 const HEADER: usize = 104;
-/// perf_event_attr's first version; a file may hold more, as its sizes show.
+/// Size of perf_event_attr's first version; a file may hold more, as its sizes show.
 const ATTR_SIZE_VER0: usize = 64;
 const MAX_EVENTS: usize = 1 << 14;
 
-/// A file's bytes: mapped, or in memory.
+/// Bytes of a file: mapped, or in memory.
 pub(crate) enum Bytes {
     Mapped(memmap2::Mmap),
     Owned(Vec<u8>),
@@ -59,7 +59,7 @@ impl Bytes {
             path: path.to_owned(),
             source,
         };
-        // Checked before opening: opening a fifo would wait for a writer.
+        // Check before opening: opening a FIFO would wait for a writer.
         let opened = crate::input::by_number(path).transpose().map_err(io)?;
         let metadata = match &opened {
             Some(file) => file.metadata(),
@@ -88,14 +88,14 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }
-        // SAFETY: the map is read-only and private to us; as with every mapped reader, a file that
-        // another process shortens meanwhile ends this process.
+        // SAFETY: the map is read-only and private. As with every mapped reader, this process ends if another one
+        // shortens the file meanwhile.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Mapped(map))
     }
 }
 
-/// An event as it was opened: perf_event_attr and the ids that its samples carry.
+/// Event as it was opened: perf_event_attr and the ids that its samples carry.
 #[derive(Clone, Debug)]
 pub struct Attr {
     /// perf_event_attr as in the file (64 bytes or more).
@@ -130,7 +130,7 @@ impl Attr {
     }
 }
 
-/// The tracing data that `perf record` copies from tracefs. Ranges refer to the file.
+/// Tracing data that `perf record` copies from tracefs. Ranges refer to the file.
 #[derive(Clone, Debug, Default)]
 pub struct Tracing {
     /// From the magic to the end, as in the file.
@@ -148,26 +148,26 @@ pub struct Tracing {
     pub kallsyms: Range<usize>,
     pub printk: Range<usize>,
     pub cmdlines: Range<usize>,
-    /// The formats of all systems, parsed; ftrace's own first.
+    /// Formats of all systems, parsed; ftrace's own first.
     pub formats: Vec<Arc<Format>>,
 }
 
-/// Everything of a file but its records.
+/// All of a file but its records.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub attrs: Vec<Attr>,
-    /// One per attr: the name in EVENT_DESC or EVENT_UPDATE.
+    /// Name in EVENT_DESC or EVENT_UPDATE, one per attr.
     pub names: Vec<Option<String>>,
     /// Feature sections by bit.
     pub features: Vec<(u32, Range<usize>)>,
     pub tracing: Option<Tracing>,
-    /// The records.
+    /// Range of the records.
     pub data: Range<usize>,
     pub pipe: bool,
     pub warnings: Vec<String>,
 }
 
-/// Reads a file front to back; every step is checked.
+/// Cursor that reads a file front to back and checks every step.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -209,7 +209,7 @@ impl<'a> Cursor<'a> {
         self.take(len)
     }
 
-    /// Up to a NUL, which is passed.
+    /// Read text up to a NUL, and skip that.
     fn text(&mut self) -> Option<String> {
         let rest = self.bytes.get(self.at..self.end)?;
         let len = rest.iter().position(|&b| b == 0)?;
@@ -217,7 +217,7 @@ impl<'a> Cursor<'a> {
         Some(String::from_utf8_lossy(&rest[..len]).into_owned())
     }
 
-    /// perf's header string: u32 length, then that many bytes with NUL padding.
+    /// Read perf's header string: u32 length, then that many bytes with NUL padding.
     fn header_text(&mut self) -> Option<String> {
         let len = self.u32()?;
         let range = self.take(len as u64)?;
@@ -229,12 +229,12 @@ pub(crate) fn until_nul(bytes: &[u8]) -> String {
     text(before_nul(bytes)).into_owned()
 }
 
-/// The same as from_utf8_lossy, which takes much longer for what is valid.
+/// Decode like from_utf8_lossy, which takes much longer for valid text.
 pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// A feature that is one header string.
+/// Return a feature that is one header string.
 pub(crate) fn header_text(bytes: &[u8], range: &Range<usize>) -> Option<String> {
     Cursor::new(bytes, range.clone())
         .header_text()
@@ -275,12 +275,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parts, Error> {
     }
 }
 
-/// A section (offset, size) of the header at `at`: its claims, not checked.
+/// Return a section (offset, size) of the header at `at`, unchecked.
 fn section(bytes: &[u8], at: usize) -> Option<(u64, u64)> {
     Some((record::u64_at(bytes, at)?, record::u64_at(bytes, at + 8)?))
 }
 
-/// The section as a range, None when it does not lie in the file.
+/// Return the section as a range. None if it does not lie in the file.
 fn within(bytes: &[u8], (offset, size): (u64, u64)) -> Option<Range<usize>> {
     let end = offset
         .checked_add(size)
@@ -313,7 +313,7 @@ fn parse_file(bytes: &[u8]) -> Result<Parts, Error> {
             range.len()
         ));
     }
-    // Sections may overlap, so their sum is bounded and not each alone.
+    // Sections may overlap: bound their sum, not each alone.
     let mut budget = bytes.len() / 8;
     for (i, raw) in bytes[range.clone()].chunks_exact(entry).enumerate() {
         let at = range.start + i * entry;
@@ -388,7 +388,7 @@ fn parse_file(bytes: &[u8]) -> Result<Parts, Error> {
     Ok(parts)
 }
 
-/// More events than any perf opens would only cost time.
+/// Check the number of events. More than any perf opens would only cost time.
 fn check_number(attrs: &[Attr], at: usize) -> Result<(), Error> {
     match attrs.len() {
         0 => Err(Error::damaged("it lists no events", at)),
@@ -408,7 +408,7 @@ fn tracing_or_warn(bytes: &[u8], range: Range<usize>, parts: &mut Parts) -> Resu
     Ok(())
 }
 
-/// Names of EVENT_DESC, by the ids, else by position. False when the section ends early.
+/// Set the names in EVENT_DESC, by the ids, else by position. Return false if the section ends early.
 fn event_desc(
     bytes: &[u8],
     range: Range<usize>,
@@ -431,7 +431,7 @@ fn event_desc(
             let name = cursor.header_text()?;
             let ids = cursor.take(8 * nr_ids as u64)?;
             let first = bytes.get(ids).and_then(|ids| record::u64_at(ids, 0));
-            // Without ids several are alike: the one at this position then.
+            // Without ids several are alike: take the one at this position.
             let index = match attrs.get(position) {
                 Some(attr) if (Some(attr.config), attr.ids.first().copied()) == (config, first) => {
                     Some(position)
@@ -447,7 +447,7 @@ fn event_desc(
     read().is_some()
 }
 
-/// Parses tracing data (Linux tools/perf/util/trace-event-read.c). The flag is false when it ends early.
+/// Parse tracing data (Linux tools/perf/util/trace-event-read.c). The flag is false if the data ends early.
 pub(crate) fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing, bool), Error> {
     let mut tracing = Tracing {
         whole: range.clone(),
@@ -496,7 +496,7 @@ pub(crate) fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing
         tracing.kallsyms = cursor.take(len as u64)?;
         let len = cursor.u32()?;
         tracing.printk = cursor.take(len as u64)?;
-        // Command lines since version 0.6.
+        // Command lines exist since version 0.6.
         if tracing.version != "0.5" {
             tracing.cmdlines = cursor.sized()?;
         }
@@ -527,7 +527,7 @@ pub(crate) fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing
     Ok((tracing, whole))
 }
 
-/// Pipe mode: attrs, features and tracing data come as records before the samples.
+/// Parse a recording in pipe mode: attrs, features and tracing data come as records before the samples.
 fn parse_pipe(bytes: &[u8]) -> Result<Parts, Error> {
     let mut parts = Parts {
         data: PIPE_HEADER..bytes.len(),
@@ -586,7 +586,7 @@ pub(crate) fn range_end(at: usize, size: usize, extra: usize) -> Option<usize> {
     at.checked_add(size)?.checked_add(extra)
 }
 
-/// HEADER_ATTR: header, perf_event_attr (with its own `size`), then the ids.
+/// Add the attr of a HEADER_ATTR: header, perf_event_attr (with its own `size`), then the ids.
 fn pipe_attr(record: &[u8], parts: &mut Parts) {
     let size = record::u32_at(record, 12).map_or(0, |size| size as usize);
     let size = if size == 0 { ATTR_SIZE_VER0 } else { size };
@@ -607,7 +607,7 @@ fn pipe_attr(record: &[u8], parts: &mut Parts) {
     }
 }
 
-/// EVENT_UPDATE: header, u64 what (2 = name), u64 id, then the name. The id and the name.
+/// Return the id and the name in an EVENT_UPDATE: header, u64 what (2 = name), u64 id, then the name.
 fn pipe_update(record: &[u8]) -> Option<(u64, String)> {
     const NAME: u64 = 2;
     record::u64_at(record, 8).filter(|what| *what == NAME)?;

@@ -1,4 +1,4 @@
-//! The files of programs, where a machine has them.
+//! Files of programs, where a machine has them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use crate::spaces::MappedFile;
 
 type Open = dyn Fn(&Path) -> io::Result<fs::File> + Send + Sync;
 
-/// Opens a file for reading that this process itself may not open.
+/// Function that opens a file for reading which this process itself may not open.
 #[derive(Clone)]
 pub struct Opener(pub Arc<Open>);
 
@@ -22,28 +22,28 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// Where the files of programs are on this machine.
+/// Places of programs' files on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The root of a recording's paths; "" is this machine.
+    /// Root of a recording's paths; "" is this machine's.
     pub root: PathBuf,
     /// Files with another path here: of a daemon in another mount namespace, or deleted.
     pub places: FxHashMap<MappedFile, PathBuf>,
-    /// Mount points below which nothing may be opened: their file system does not answer.
+    /// Mount points below which nothing is opened, because their file system does not answer.
     pub avoid: Vec<PathBuf>,
-    /// Opens them. None: this process does.
+    /// Function that opens files. None: this process opens them itself.
     pub opener: Option<Opener>,
 }
 
-/// The kernel's part of each program, as its mapping is called.
+/// Name of the mapping of the vDSO, the kernel's part of each program.
 pub const VDSO: &str = "[vdso]";
 
-/// Reads a file's bytes: if it shrinks or its file system fails, that is an error and not a signal.
+/// Bytes of a file, which are read, not mapped: a file that shrinks or whose file system fails is an error, not a
+/// signal.
 pub type Image = Vec<u8>;
 
 impl Files {
-    /// The file, if it is here and its build id is that of the mapping. "[vdso]", the kernel's part of each program, is
-    /// taken from this process.
+    /// Read the file, if it is here and its build id is that of the mapping. The vDSO is copied from this process.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
         if file.path == VDSO && self.root.as_os_str().is_empty() {
             return own_vdso();
@@ -55,14 +55,14 @@ impl Files {
         same.then_some(image)
     }
 
-    /// A debug file, if it is here and has that build id, or if its build id is unknown.
+    /// Read a debug file, if it is here and has this build id, or if `build_id` is empty.
     pub fn open_debug(&self, place: &Path, build_id: &str) -> Option<Image> {
         let image = self.image(place)?;
         let known = elf::build_id_in(&image).ok()?;
         (build_id.is_empty() || known.as_deref() == Some(build_id)).then_some(image)
     }
 
-    /// Where the file is; None for names that are no files: "[vdso]", "//anon".
+    /// Return the file's place. None for names that are no files: "[vdso]", "//anon".
     pub fn place(&self, file: &MappedFile) -> Option<PathBuf> {
         if let Some(place) = self.places.get(file) {
             return Some(place.clone());
@@ -78,7 +78,7 @@ impl Files {
         }
     }
 
-    /// The roots below which the file's debug file may lie: this one, and that of the process it is reached through.
+    /// Return the roots below which the file's debug file may lie: this one, and that of the process in `place`.
     pub fn roots(&self, place: &Path) -> Vec<PathBuf> {
         let mut roots = vec![self.below("")];
         let parts: Vec<_> = place.iter().take(3).collect();
@@ -102,12 +102,12 @@ impl Files {
     }
 }
 
-/// Reads the kernel's part of programs now: once a process has given up its rights it may not read its own memory.
+/// Read the vDSO now: a process that has dropped its privileges may not read its own memory.
 pub fn keep_vdso() {
     own_vdso();
 }
 
-/// The kernel's mapping in every process, for system calls without a switch to the kernel.
+/// Return this process's vDSO, the kernel's mapping for system calls without a switch to the kernel.
 fn own_vdso() -> Option<Vec<u8>> {
     static VDSO: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     VDSO.get_or_init(read_vdso).clone()

@@ -1,11 +1,11 @@
-//! Event formats: the texts that tracefs gives (events/SYSTEM/NAME/format) and the values that they describe.
+//! Event formats: the texts in tracefs (events/SYSTEM/NAME/format) and the values that they describe.
 //!
-//! Fields mean what libtraceevent takes them for: arrays by their brackets or `__data_loc`, strings by an
-//! element type with `char`, `u8` or `s8` in it, the sign by `signed:`.
+//! Fields have the meaning that libtraceevent gives them. Arrays have brackets or `__data_loc`; strings have an element
+//! type with `char`, `u8` or `s8` in it; `signed:` defines the sign.
 
 use std::ffi::CStr;
 
-/// How a field's bytes are laid out in the sample's raw data.
+/// Layout of a field's bytes in the sample's raw data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One number of 1, 2, 4 or 8 bytes.
@@ -14,22 +14,22 @@ pub enum Shape {
     Array,
     /// A u32: offset in the low 16 bits, length in the high 16 bits (`__data_loc`).
     DataLoc,
-    /// The same, the offset counted from the end of the field (`__rel_loc`).
+    /// As DataLoc, but the offset counts from the end of the field (`__rel_loc`).
     RelLoc,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub name: String,
-    /// The declared type without array brackets, e.g. "unsigned long".
+    /// Declared type without array brackets, e.g. "unsigned long".
     pub kind: String,
-    /// Bytes from the start of the raw data.
+    /// Offset in bytes from the start of the raw data.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
     pub signed: bool,
     pub shape: Shape,
-    /// Bytes of one array element; `size` for a number.
+    /// Size in bytes of an array's element; `size` for a number.
     pub element: usize,
     /// An array of characters.
     pub string: bool,
@@ -40,9 +40,9 @@ pub struct Field {
 pub enum Value<'a> {
     Unsigned(u64),
     Signed(i64),
-    /// Up to the first NUL or the end of the array.
+    /// Text up to the first NUL or the end of the array.
     Text(&'a [u8]),
-    /// An array's bytes.
+    /// Bytes of an array.
     Bytes(&'a [u8]),
 }
 
@@ -52,14 +52,14 @@ pub struct Format {
     pub name: String,
     pub id: u64,
     pub fields: Vec<Field>,
-    /// What follows `print fmt:`.
+    /// Text after `print fmt:`.
     print: String,
 }
 
 const MAX_FIELDS: usize = 1024;
 
 impl Format {
-    /// Reads a format text. None when it has no name or no number, or fields beyond counting.
+    /// Parse a format text. Return None if it has no name, no number, or more than MAX_FIELDS fields.
     pub fn parse(system: &str, text: &str, long_size: usize) -> Option<Format> {
         let mut name = None;
         let mut id = None;
@@ -95,7 +95,7 @@ impl Format {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// All bits of a field that the print format has names for (`__print_flags`).
+    /// Return all bits of a field that the print format has names for (`__print_flags`).
     pub fn flags(&self, field: &str) -> u64 {
         let call = format!("__print_flags(REC->{field}");
         let Some(at) = self.print.find(&call) else {
@@ -122,7 +122,7 @@ impl Format {
 }
 
 impl Field {
-    /// `char comm[16];\toffset:8;\tsize:16;\tsigned:0;` (what follows `field:`).
+    /// Parse the text after `field:`, e.g. `char comm[16];\toffset:8;\tsize:16;\tsigned:0;`.
     pub(crate) fn parse(line: &str, long_size: usize) -> Option<Field> {
         let mut parts = line.split(';').map(str::trim);
         let mut declaration = parts.next()?;
@@ -186,7 +186,7 @@ impl Field {
         })
     }
 
-    /// The field's value in a sample's raw data; None where the data is too short for it.
+    /// Return the field's value in a sample's raw data. None if the data is too short.
     pub fn value<'a>(&self, raw: &'a [u8]) -> Option<Value<'a>> {
         let own = raw.get(self.offset..self.offset.checked_add(self.size)?)?;
         let bytes = match self.shape {
@@ -199,7 +199,7 @@ impl Field {
                     Value::Unsigned(bits)
                 });
             }
-            // `args[]` of size 0: the rest of the sample.
+            // `args[]` of size 0 is the rest of the sample.
             Shape::Array if self.size == 0 => raw.get(self.offset..)?,
             Shape::Array => own,
             Shape::DataLoc | Shape::RelLoc => {
@@ -225,7 +225,7 @@ pub(crate) fn before_nul(bytes: &[u8]) -> &[u8] {
     CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes)
 }
 
-/// A little-endian number of 1, 2, 4 or 8 bytes.
+/// Return a little-endian number of 1, 2, 4 or 8 bytes.
 pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     Some(match *bytes {
         [a] => a as u64,

@@ -1,4 +1,4 @@
-//! Files that others may have made: regular ones alone, read with a limit, never mapped.
+//! Reads files that others may have made: only regular ones, with a size limit, never mapped.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,18 +6,18 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-// asm-generic/fcntl.h; other on MIPS, SPARC, Alpha, PA-RISC, which have no prebuilt std of ours.
+// asm-generic/fcntl.h. MIPS, SPARC, Alpha and PA-RISC have other values; we have no prebuilt std for them.
 const O_NOCTTY: i32 = 0o400;
 const O_NONBLOCK: i32 = 0o4000;
 const PART: usize = 1 << 20;
 
-/// The content, if it is a regular file of at most `most` bytes. "/proc/self/fd/N" is the open file N itself, which
+/// Return the content of a regular file of at most `most` bytes. "/proc/self/fd/N" is the open file N itself, which
 /// this process may no longer be allowed to open.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_file(&open(path)?, most)
 }
 
-/// The same of an open file.
+/// Return the content of an open file, under the same conditions.
 pub fn read_file(file: &File, most: u64) -> io::Result<Vec<u8>> {
     let other = |why: String| Err(io::Error::other(why));
     let metadata = file.metadata()?;
@@ -29,7 +29,7 @@ pub fn read_file(file: &File, most: u64) -> io::Result<Vec<u8>> {
         return other(format!("it is larger than {mib} MiB"));
     }
     let mut bytes = Vec::new();
-    // Files of /proc say that they are empty, and one may grow meanwhile.
+    // Files in /proc report a size of 0, and a file may grow meanwhile.
     let whole = usize::try_from(metadata.len()).unwrap_or(PART);
     loop {
         let at = bytes.len();
@@ -53,7 +53,7 @@ pub fn read_file(file: &File, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opening a fifo would wait for its writer, a terminal would become ours.
+/// Open a file without waiting for a FIFO's writer, and without acquiring a terminal.
 fn open(path: &Path) -> io::Result<File> {
     by_number(path).unwrap_or_else(|| {
         OpenOptions::new()
@@ -63,7 +63,7 @@ fn open(path: &Path) -> io::Result<File> {
     })
 }
 
-/// The open file N itself, if the path is "/proc/self/fd/N".
+/// Return the open file N itself, if the path is "/proc/self/fd/N".
 pub(crate) fn by_number(path: &Path) -> Option<io::Result<File>> {
     let number = path.strip_prefix("/proc/self/fd").ok()?;
     let number = number
@@ -71,7 +71,7 @@ pub(crate) fn by_number(path: &Path) -> Option<io::Result<File>> {
         .parse()
         .ok()
         .filter(|number| *number >= 0)?;
-    // SAFETY: borrowed for the time of the copy; one that is not open is an error of dup.
+    // SAFETY: borrowed only for the duplication. A number that is not open makes dup fail.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     Some(borrowed.try_clone_to_owned().map(File::from))
 }
@@ -92,7 +92,7 @@ mod tests {
         let long = content.len() as u64;
         assert_eq!(read(&path, long).unwrap(), content);
         assert!(read(&path, long - 1).is_err());
-        // The open file itself, wherever it was read, and without its name.
+        // The open file itself, whatever its position, and without its name.
         let file = File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -1,9 +1,9 @@
-//! Gives a daemon's calls without a request number the number of the request that their thread is processing.
+//! Gives a daemon's calls without a request number the number of the request that their thread processes.
 //!
-//! A thread takes a request where the kernel copies it to the daemon (Role::Sent, in the daemon's own thread), or
-//! where a function that is given the request is entered (Role::Taken); it has it until it takes the next, or until the
-//! request ends. A function that is entered again inside itself for the same request counts as one call: the modules of
-//! a library do so.
+//! A thread takes a request when the kernel copies it to the daemon, in the daemon's own thread (Role::Sent). It also
+//! takes one by entering a function that gets the request (Role::Taken). It has the request until it takes the next
+//! one, or until the request ends. A function that is entered again inside itself for the same request counts as one
+//! call: the modules of a library do so.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 
-/// Calls of one thread inside one another; more are some whose return was lost.
+/// Maximum depth of a thread's nested calls. With more, some have lost their return.
 const DEEPEST: usize = 64;
 
 type Tasks = FxHashMap<i32, Task>;
@@ -19,26 +19,26 @@ type Tasks = FxHashMap<i32, Task>;
 #[derive(Clone, Debug, Default)]
 struct Task {
     unique: Option<u64>,
-    /// A call's own number has identified the request: calls without one belong to it.
+    /// A call has named the request: names in calls inside that call are ignored.
     named: bool,
-    /// Open calls without a number: function, and whether it is reported.
+    /// Open calls without a number: function, and whether the call is reported.
     open: Vec<(usize, bool)>,
 }
 
 pub(crate) struct Join {
-    /// By the event's number in the catalogue.
+    /// Roles by the event's number in the catalogue.
     roles: Vec<Option<Role>>,
-    /// The function of an entry or a return, by the same.
+    /// Functions by the event's number in the catalogue.
     functions: Vec<usize>,
-    /// Functions whose returns are recorded.
+    /// By function: its returns are recorded.
     returns: Vec<bool>,
     tasks: Tasks,
-    /// Something had no number.
+    /// Some event had no number.
     pub used: bool,
 }
 
 impl Join {
-    /// Whether such events identify the request that a thread is processing, or are reported.
+    /// Return whether such events identify the request that a thread processes, or are reported.
     pub fn needs(row: &Meaning) -> bool {
         match row.role {
             Role::Entry | Role::Return | Role::Name | Role::Taken => row.layer == Layer::Daemon,
@@ -47,7 +47,7 @@ impl Join {
         }
     }
 
-    /// None if every call has its number, or there are no calls.
+    /// Prepare to number the events of a catalogue.
     pub fn new(catalogue: &[Meaning]) -> Join {
         let mut names = FxHashMap::default();
         let mut functions = Vec::new();
@@ -69,12 +69,12 @@ impl Join {
         }
     }
 
-    /// Of batches in their order.
+    /// Number the events of a batch. Batches come in order.
     pub fn number(&mut self, batch: &mut Batch) {
         self.number_again(batch, &mut &[][..]);
     }
 
-    /// The same in a further pass, to which all before some times may be missing: with what was noted then.
+    /// Number a batch of a further pass, which may skip the parts before the times in `begins`.
     pub fn number_again(&mut self, batch: &mut Batch, begins: &mut &[Begin]) {
         if !self.roles.iter().any(Option::is_some) {
             return;
@@ -101,7 +101,7 @@ impl Join {
         }
     }
 
-    /// A further pass has come to that time.
+    /// Restore the tasks noted for the time that a further pass has reached.
     #[inline]
     fn begin(&mut self, time: u64, begins: &mut &[Begin]) {
         while let Some((begin, later)) = begins.split_first().filter(|(b, _)| b.from <= time) {
@@ -126,14 +126,14 @@ impl Join {
                         named: named @ false,
                         ..
                     }) => (*unique, *named) = (*taken, true),
-                    // Of a call inside the one that has named the request.
+                    // The name is of a call inside the one that has named the request.
                     Some(Task {
                         unique: Some(_), ..
                     }) => {
                         *name = "".into();
                         *handle = ABSENT;
                     }
-                    // Whose it is can show only when requests are matched (`named.rs`).
+                    // Its request may show only when requests are matched (`named.rs`).
                     _ => {}
                 }
             }
@@ -143,12 +143,12 @@ impl Join {
         }
     }
 
-    /// Whether the event is to be reported.
+    /// Number an event. Return whether to report it.
     fn event(&mut self, event: &mut Ev, role: Role) -> bool {
         let function = self.functions[event.kind as usize];
         match role {
             Role::Taken | Role::Sent => {
-                // The answer is copied, too.
+                // The reply is copied, too.
                 let taken = event.v[0];
                 if role == Role::Taken || event.v[2] != 0 {
                     let task = self.tasks.entry(event.tid).or_default();
@@ -189,7 +189,7 @@ impl Join {
                     return true;
                 };
                 let first = task.open[at].1;
-                // Whatever was entered after it cannot return any more.
+                // Calls entered after it cannot return any more.
                 task.open.truncate(at);
                 if event.v[0] == ABSENT {
                     event.v[0] = task.unique.unwrap_or(ABSENT);
@@ -201,24 +201,24 @@ impl Join {
     }
 }
 
-/// What was known at a time: what is joined from then on does not depend on anything before it.
+/// State of the tasks at a time. Numbering from then on needs nothing from before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Begin {
     pub from: u64,
     tasks: Arc<Tasks>,
 }
 
-/// Times from which a further pass can begin, as far apart as it takes to keep few threads in all.
+/// Times from which a further pass can begin, spaced so as to keep few threads in all.
 pub(crate) struct Begins {
     noted: Vec<Begin>,
     threads: usize,
-    /// Of how many batches one is noted, and how many have come since.
+    /// Number of batches from one noted time to the next, and since the last one.
     every: usize,
     since: usize,
 }
 
 impl Begins {
-    /// Threads that are kept: some 5 MB.
+    /// Maximum number of threads kept, about 5 MB.
     const MOST: usize = 1 << 16;
 
     pub fn new() -> Begins {
@@ -230,7 +230,7 @@ impl Begins {
         }
     }
 
-    /// After a batch, with its latest time.
+    /// Note the state after a batch, if due. `last`: the batch's latest time.
     pub fn note(&mut self, last: u64, join: &Join) {
         self.since += 1;
         if self.since < self.every {
@@ -253,7 +253,7 @@ impl Begins {
         }
     }
 
-    /// By time; the first is the recording's begin.
+    /// Return the noted times in order. The first is the recording's begin.
     pub fn finish(self) -> Vec<Begin> {
         self.noted
     }
@@ -280,7 +280,7 @@ mod tests {
         ]
     }
 
-    /// (kind, tid, unique) in, (kind, unique) out.
+    /// Return (kind, unique) of each reported event. `events`: (kind, tid, unique).
     fn joined(events: &[(u32, i32, u64)]) -> Vec<(u32, u64)> {
         let mut batch = Batch::default();
         for (time, (kind, tid, unique)) in events.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Reads perf.data: one pass over the mapped file on several cores, batches of events out, in time order.
+//! Reads perf.data: one pass over the mapped file on several cores, which yields batches of events in time order.
 //!
-//! The records are cut into chunks that workers read at the same time. Where a chunk's first record
-//! begins is a guess, since only the record before it shows it; the guess counts only when the chunk before
-//! ends exactly there, else the chunk is read again from the right place. So the result never depends on it.
+//! The records are cut into chunks that workers read at the same time. The begin of a chunk's first record is a guess,
+//! since only the record before it shows it. The guess counts only if the chunk before ends exactly there; else the
+//! chunk is read again from the right place. So the result never depends on it.
 //!
-//! Time order as in perf: the kernel's buffers are copied out in rounds, each in buffer order, and after
-//! a round (FINISHED_ROUND) nothing older than the end of the round before it can follow. Where it does (late.rs), a scan
-//! says so, and `records` brings it in time.
+//! Time order is as in perf: the kernel's buffers are copied out in rounds, each in buffer order. After a round
+//! (FINISHED_ROUND) nothing older than the end of the round before it can follow. Where it does (late.rs), a scan
+//! reports it, and `records` sorts it in.
 
 mod blocks;
 mod fields;
@@ -52,75 +52,74 @@ use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
 pub use stream::Stream;
 pub use window::{Extent, Window};
 
-/// The event that holds a recording's own facts.
+/// Event with the recording's own facts.
 pub const SESSION: &str = "fusetools:session";
 
-/// Bytes of records that a worker reads at a time: what comes of them shall be in the processor's caches until it is looked
-/// at.
+/// Bytes of records that a worker reads at a time, chosen so that the decoded events stay in cache.
 const CHUNK: usize = 256 << 10;
-/// The same of a recording up to this size: it is one chunk, and there is nothing for workers to share.
+/// Maximum size of a recording that is read as one chunk, since there is too little for workers to share.
 const SMALL: usize = 4 << 20;
-/// Events that are gathered before they are sorted and handed on.
+/// Number of events that are gathered before they are sorted and handed on.
 const BATCH: usize = 1 << 12;
-/// What compressed records may grow to, in all: this many times their size, and this much more.
-/// perf's own shrink 5 to 30 times.
+/// Limit of what compressed records may grow to, in all: this many times their size, and this much more. perf's own
+/// shrink 5 to 30 times.
 const EXPANSION: usize = 1000;
 const EXPANSION_FREE: usize = 64 << 20;
 
-/// Words of all different stacks: what a recording of hours has is far below. 256 MB.
+/// Maximum number of words of all different stacks: 256 MB, far more than hours of recording have.
 const MOST_STACK_WORDS: usize = 1 << 25;
 
-/// Symbols that are read: a recording that was merged by this holds those of its events only.
+/// Maximum number of symbols read: a merged recording holds only those of its events.
 const MOST_SYMBOLS: usize = 1 << 18;
 
-/// An event of the recording.
+/// Event of the recording.
 #[derive(Clone, Debug)]
 pub struct EventInfo {
     /// "system:name" for a tracepoint, else perf's name ("cycles:u").
     pub name: String,
     /// perf_event_attr.config; the format's id for a tracepoint.
     pub config: u64,
-    /// The ids its samples carry.
+    /// Ids that its samples carry.
     pub ids: Vec<u64>,
-    /// None for what is no tracepoint, and where the recording has lost its formats.
+    /// None if it is no tracepoint, or if the recording has lost its formats.
     pub format: Option<Arc<Format>>,
 }
 
-/// What a scan found beside the batches.
+/// Result of a scan, apart from the batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanInfo {
-    /// Time of the first and of the last sample, ns on the recording's clock; 0 when there is none.
+    /// Times of the first and the last sample in ns on the recording's clock; 0 without samples.
     pub first: u64,
     pub last: u64,
-    /// Samples per entry of `events()`.
+    /// Number of samples per entry of `events()`.
     pub counts: Vec<u64>,
-    /// Events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as summed up at the end.
-    /// Recent kernels report the same loss in both: take the greater, not the sum.
+    /// Number of events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as summed up at
+    /// the end. Recent kernels report the same loss in both: take the greater, not the sum.
     pub lost: u64,
     pub lost_samples: u64,
-    /// How often the kernel throttled an event.
+    /// Number of times that the kernel throttled an event.
     pub throttled: u64,
     pub warnings: Vec<String>,
 }
 
-/// An open perf.data: header, attrs, ids, features, formats; the records stay in the file.
+/// Open perf.data: header, attrs, ids, features, formats. The records stay in the file.
 pub struct Reader {
     bytes: Bytes,
     parts: Parts,
     events: Vec<EventInfo>,
     ids: Arc<Ids>,
     chunk: usize,
-    /// What happened before is left out of `records`; 0: nothing is.
+    /// Time before which `records` leaves events out; 0: none are left out.
     since: u64,
 }
 
 impl Reader {
-    /// Maps the file and reads all but its records.
+    /// Map the file and read all but its records.
     pub fn open(path: &Path) -> Result<Reader, Error> {
         Reader::new(Bytes::open(path)?)
     }
 
-    /// Reads a file's bytes from memory.
+    /// Read a file's bytes from memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Reader, Error> {
         Reader::new(Bytes::Owned(bytes))
     }
@@ -140,38 +139,38 @@ impl Reader {
         })
     }
 
-    /// Sets how many bytes a worker reads at a time. The result does not depend on it.
+    /// Set how many bytes a worker reads at a time. The result does not depend on it.
     #[doc(hidden)]
     pub fn set_chunk(&mut self, bytes: usize) {
         self.chunk = bytes.max(8);
     }
 
-    /// The recording's events, one per attr and in their order.
+    /// Return the recording's events, one per attr and in their order.
     pub fn events(&self) -> &[EventInfo] {
         &self.events
     }
 
-    /// The attrs as they stand in the file, with their ids.
+    /// Return the attrs as they are in the file, with their ids.
     pub fn attrs(&self) -> &[Attr] {
         &self.parts.attrs
     }
 
-    /// Feature sections by bit (`file::feature`), as ranges of `bytes()`.
+    /// Return the feature sections by bit (`file::feature`), as ranges of `bytes()`.
     pub fn features(&self) -> &[(u32, Range<usize>)] {
         &self.parts.features
     }
 
-    /// The whole file.
+    /// Return the whole file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The range of the records, those of a pipe's header included.
+    /// Return the range of the records, including those of a pipe's header.
     pub fn data(&self) -> Range<usize> {
         self.parts.data.clone()
     }
 
-    /// Written to a pipe: attrs and features are records.
+    /// Return whether the recording was written to a pipe: its attrs and features are records.
     pub fn is_pipe(&self) -> bool {
         self.parts.pipe
     }
@@ -180,18 +179,18 @@ impl Reader {
         self.parts.tracing.as_ref()
     }
 
-    /// What was wrong with the file's tables and could be lived with. A scan's warnings begin with these.
+    /// Return warnings about the file's tables. A scan's warnings begin with these.
     pub fn warnings(&self) -> &[String] {
         &self.parts.warnings
     }
 
-    /// A feature that is one string.
+    /// Return a feature that is one string.
     fn text(&self, bit: u32) -> Option<String> {
         let (_, range) = self.parts.features.iter().find(|(b, _)| *b == bit)?;
         file::header_text(&self.bytes, range)
     }
 
-    /// The machine's architecture, e.g. "x86_64".
+    /// Return the machine's architecture, e.g. "x86_64".
     pub fn arch(&self) -> Option<String> {
         self.text(feature::ARCH)
     }
@@ -200,12 +199,13 @@ impl Reader {
         self.text(feature::HOSTNAME)
     }
 
-    /// The kernel's release.
+    /// Return the kernel's release.
     pub fn os_release(&self) -> Option<String> {
         self.text(feature::OSRELEASE)
     }
 
-    /// Start and name of the kernel's functions that the recording names, by start: those of its function_graph events.
+    /// Return the start and name of the kernel functions that the recording names (those of its function_graph events),
+    /// by start.
     pub fn kernel_functions(&self) -> Vec<(u64, String)> {
         let Some(tracing) = self.tracing() else {
             return Vec::new();
@@ -225,7 +225,7 @@ impl Reader {
         functions
     }
 
-    /// Where the kernel lay: a symbol and its address, which perf writes down at the beginning.
+    /// Return where the kernel lay: a symbol and its address, which perf writes at the beginning.
     pub fn kernel_place(&self) -> Option<(String, u64)> {
         const MOST: usize = 4096;
         let mut blocks = Blocks::new(&self.bytes, self.parts.data.clone(), self.chunk);
@@ -245,8 +245,8 @@ impl Reader {
         None
     }
 
-    /// The events that are samples of what runs: no tracepoints, and not the one that only brings side-band records.
-    /// Each with the unit of its period: ns for the kernel's clocks, else none.
+    /// Return the events that sample what runs: no tracepoints, and not the one that only brings side-band records.
+    /// Each comes with the unit of its period: true for ns (the kernel's clocks).
     pub fn samples(&self) -> Vec<(&str, bool)> {
         const SOFTWARE: u32 = 1;
         const DUMMY: u64 = 9;
@@ -260,7 +260,7 @@ impl Reader {
             .collect()
     }
 
-    /// The events whose samples have a stack.
+    /// Return the events whose samples have a stack.
     pub fn stacks(&self) -> Vec<&str> {
         let named = self.events.iter().zip(&self.parts.attrs);
         let stacked = named.filter(|(_, attr)| attr.layout.has_chain());
@@ -285,7 +285,7 @@ impl Reader {
             .filter(|text| !text.is_empty())
     }
 
-    /// The header's list of files and their build ids, by path.
+    /// Return the header's list of files and their build ids, by path.
     pub fn build_ids(&self) -> FxHashMap<String, Vec<u8>> {
         let mut ids = FxHashMap::default();
         let (sections, wanted) = (self.features().iter(), feature::BUILD_ID);
@@ -297,7 +297,7 @@ impl Reader {
                 let Some(record) = rest.get(..size).filter(|record| record.len() > 36) else {
                     break;
                 };
-                // Newer ones have its length.
+                // Newer records hold the build id's length.
                 let len = match misc & 1 << 15 {
                     0 => 20,
                     _ => usize::from(record[32]).min(20),
@@ -309,13 +309,13 @@ impl Reader {
         ids
     }
 
-    /// The version of the perf that recorded.
+    /// Return the version of the perf that recorded.
     pub fn perf_version(&self) -> Option<String> {
         self.text(feature::VERSION)
     }
 
-    /// The JSON text of the samples `fusetools:session`, which follow each other. Reads the records up to them, none where
-    /// there is no such event.
+    /// Return the JSON text of the samples `fusetools:session`, which follow each other. Read only the records up to
+    /// them, and none if there is no such event.
     pub fn session(&self) -> Option<String> {
         let mut text = Vec::new();
         let wanted = self.events.iter().position(|event| event.name == SESSION)?;
@@ -344,8 +344,8 @@ impl Reader {
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The layout that applies to a record, and the index of its event in `events()`.
-    /// None for records of perf's own and for ids that no event has.
+    /// Return the index of a record's event in `events()`. None for records of perf's own and for ids that no event
+    /// has.
     fn event_of(&self, header: Header, bytes: &[u8]) -> Option<usize> {
         match header.kind {
             record::SAMPLE => self.ids.of_sample(bytes),
@@ -354,7 +354,7 @@ impl Reader {
         }
     }
 
-    /// Of the file as it is, not of what was compressed.
+    /// Return a block of the file as it is, not of unpacked records.
     fn block(&self, range: Range<usize>) -> Block<'_> {
         Block(Storage::Mapped(&self.bytes[range]))
     }
@@ -379,8 +379,8 @@ impl Reader {
         }
     }
 
-    /// All records in time order, also those that perf wrote later than its rounds allow (unless it compressed them);
-    /// those without a time at their place.
+    /// Return all records in time order, also those that perf wrote later than its rounds allow (unless it compressed
+    /// them). Records without a time stay at their place.
     pub fn records(&self) -> Records<'_> {
         Records {
             late: self.late().map(|late| late.into_iter().peekable()),
@@ -388,7 +388,8 @@ impl Reader {
         }
     }
 
-    /// The same without a look at the whole file before: late ones come late, or by `next_in_file` all as they are.
+    /// Return the records without a look at the whole file first. Late ones come late; `next_in_file` yields all in
+    /// file order.
     fn as_rounds_tell(&self) -> Records<'_> {
         Records {
             reader: self,
@@ -404,10 +405,11 @@ impl Reader {
         }
     }
 
-    /// One pass, several cores; `sink` gets batches in time order. Decodes only what the catalogue names.
+    /// Read the recording in one pass on several cores. `sink` gets batches in time order. Only what the catalogue
+    /// names is decoded.
     ///
-    /// `Side::Switch` comes only when the catalogue names a switch or a waking: nobody else needs it.
-    /// Damaged records end the pass with a warning; what came before them is good.
+    /// `Side::Switch` comes only if the catalogue names a switch or a waking: nothing else needs it. Damaged records
+    /// end the pass with a warning; everything before them is good.
     pub fn scan(
         &self,
         catalogue: &[Meaning],
@@ -416,7 +418,7 @@ impl Reader {
         Ok(self.scan_noting(catalogue, sink)?.0)
     }
 
-    /// The same; notes the places for `scan_within`.
+    /// Scan, and note the places for `scan_within`.
     pub fn scan_noting(
         &self,
         catalogue: &[Meaning],
@@ -450,9 +452,9 @@ impl Reader {
         Ok((info, places))
     }
 
-    /// A further pass, with the catalogue of the one that noted the places: of system calls and the scheduler's events
-    /// only those in one of the windows (ns, both ends included, by their start and not overlapping), as most of a
-    /// recording is of those; of all other events and records at least those there. Returns what it read.
+    /// Read the recording again, with the catalogue of the pass that noted the places. System calls and scheduler
+    /// events, which are most of a recording, are decoded only in the windows. `windows`: ns, both ends included,
+    /// sorted by start, not overlapping. Other events and records are decoded at least there. Return what was read.
     pub fn scan_within(
         &self,
         catalogue: &[Meaning],
@@ -486,14 +488,14 @@ impl Reader {
         order.finish().0
     }
 
-    /// Reads whole records.
+    /// Read whole records.
     fn scan_part(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
         if let Some(at) = self.scan_mapped(plan, order, data.clone()) {
             self.scan_compressed(plan, order, at..data.end);
         }
     }
 
-    /// Reads the records where they lie. Some(place) at the first compressed record.
+    /// Read the records where they lie. Return the place of the first compressed record, if any.
     fn scan_mapped(
         &self,
         plan: &ScanPlan,
@@ -525,7 +527,7 @@ impl Reader {
                         plan.guess(bytes, range.clone())
                     };
                     let part = start.map(|start| plan.read(bytes, start, range.end));
-                    // The receiver is gone only when the result is no longer wanted.
+                    // The receiver is gone only if the result is no longer wanted.
                     let _ = send.send((index, part));
                 });
             };
@@ -564,7 +566,8 @@ impl Reader {
         })
     }
 
-    /// Unpacks compressed records, one after the other where their stream demands it, and reads them on several cores.
+    /// Unpack compressed records and read them on several cores. Unpack one after the other where their stream demands
+    /// it.
     fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
         let mut blocks = Blocks::new(&self.bytes, data, self.chunk);
         blocks.unpacking = true;
@@ -585,7 +588,7 @@ impl Reader {
                         break;
                     }
                     if blocks.decoder.is_some() {
-                        // It can be unpacked only after what stands before it.
+                        // It can be unpacked only after what is before it.
                         order.places = None;
                     }
                     let range = start..blocks.at;
@@ -622,14 +625,14 @@ impl Reader {
                 }
             }
         });
-        // What is damaged after the end does not matter, and how far it was unpacked depends on the chunks.
+        // Damage after the end does not matter, and how far was unpacked depends on the chunks.
         if whole {
             order.warnings.extend(blocks.damage);
         }
     }
 }
 
-/// Names for all events: the tracing data's by id, else EVENT_DESC's, else the number.
+/// Return all events with their names: the tracing data's by id, else EVENT_DESC's, else the number.
 fn name_events(parts: &mut Parts) -> Vec<EventInfo> {
     let formats = parts
         .tracing

@@ -1,4 +1,4 @@
-//! Records: their headers, and where the parts of a sample lie for each combination of sample_type bits.
+//! Records: their headers, and the offsets of a sample's parts for each combination of sample_type bits.
 //!
 //! Layout: perf_event_open(2), Linux include/uapi/linux/perf_event.h; types from 64 up are perf's own
 //! (tools/lib/perf/include/perf/event.h).
@@ -33,10 +33,10 @@ pub const COMPRESSED: u32 = 81;
 pub const FINISHED_INIT: u32 = 82;
 pub const COMPRESSED2: u32 = 83;
 
-/// What the processor was in.
+/// CPU mode of a record.
 pub const MISC_KERNEL: u16 = 1;
 pub const MISC_USER: u16 = 2;
-/// An MMAP2 with a build id where others have a device and an inode.
+/// MMAP2 with a build id in place of device and inode.
 pub const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 pub const MISC_SWITCH_OUT: u16 = 1 << 13;
 pub const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
@@ -60,14 +60,14 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 pub struct Header {
     pub kind: u32,
     pub misc: u16,
-    /// Bytes, the header's own 8 included.
+    /// Size in bytes, including the header's own 8.
     pub size: usize,
 }
 
-/// Why there is no record at a place.
+/// Reason why there is no record at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRecord {
-    /// The bytes end before the record does.
+    /// The bytes end before the record.
     Short,
     /// A size smaller than a header.
     Size(usize),
@@ -91,7 +91,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Bytes after the record that belong to it: tracing data in a pipe, AUX data.
+    /// Return the number of bytes after the record that belong to it: tracing data in a pipe, AUX data.
     #[inline(always)]
     pub(crate) fn extra(&self, bytes: &[u8], at: usize) -> usize {
         match self.kind {
@@ -133,8 +133,8 @@ pub(crate) mod bit {
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 }
 
-/// Where the parts of an event's records lie, computed once from its attr. Offsets are in bytes, of a
-/// sample from its start, of another record's sample id from its end; 0 = not there.
+/// Offsets of the parts of an event's records in bytes, computed once from its attr. A sample's count from its start,
+/// those of another record's sample id from its end. 0: absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     pub sample_type: u64,
@@ -146,30 +146,30 @@ pub struct Layout {
     pub time: usize,
     pub cpu: usize,
     pub period: usize,
-    /// Where the parts of varying length begin: READ, CALLCHAIN, RAW and then those nobody needs here.
+    /// Start of the parts of varying length: READ, CALLCHAIN, RAW, then parts that nothing here reads.
     pub body: usize,
     pub tail_id: usize,
     pub tail_tid: usize,
     pub tail_time: usize,
     pub tail_cpu: usize,
-    /// Bytes of the sample id.
+    /// Size of the sample id in bytes.
     pub tail: usize,
 }
 
-/// What a sample holds for unwinding its user's stack.
+/// Data in a sample for unwinding its user stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserStack<'a> {
-    /// Places in the record: of the call chain, of the raw data after it, and of registers and stack.
+    /// Offsets in the record: of the call chain, of the raw data after it, and of registers and stack.
     pub chain: usize,
     pub raw: usize,
     pub place: Range<usize>,
-    /// The program is one of 32 bits.
+    /// The program is a 32-bit one.
     pub narrow: bool,
-    /// As many as the mask has bits, lowest first; none of a thread of the kernel.
+    /// One for each bit of the mask, lowest first; empty for a kernel thread.
     pub registers: Vec<u64>,
-    /// From the stack pointer up.
+    /// Bytes from the stack pointer up.
     pub bytes: &'a [u8],
-    /// As many as requested.
+    /// The kernel copied as many bytes as requested.
     pub full: bool,
 }
 
@@ -224,7 +224,7 @@ impl Layout {
         self.sample_type & bit::RAW != 0
     }
 
-    /// Where a sample's call chain, or what follows it, begins.
+    /// Return the offset of a sample's call chain, or of what follows if it has none.
     fn chain_at(&self, record: &[u8]) -> Option<usize> {
         let mut at = self.body;
         if self.sample_type & bit::READ != 0 {
@@ -248,7 +248,7 @@ impl Layout {
         self.sample_type & bit::CALLCHAIN != 0
     }
 
-    /// The call chain's words, little-endian; empty where there is none. None when the sample contradicts itself.
+    /// Return the call chain's words, little-endian; empty without a call chain. None if the sample contradicts itself.
     #[inline]
     pub fn chain<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         if !self.has_chain() {
@@ -260,7 +260,7 @@ impl Layout {
         record.get(at + 8..at + 8 + 8 * depth)
     }
 
-    /// The tracepoint's own data in a sample; None when it has none or contradicts itself.
+    /// Return the tracepoint's own data in a sample. None if it has none or contradicts itself.
     #[inline]
     pub fn raw<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         if !self.has_raw() {
@@ -276,14 +276,14 @@ impl Layout {
         record.get(at + 4..(at + 4).checked_add(size)?)
     }
 
-    /// Are registers and the top of the user's stack in samples?
+    /// Return whether samples hold user registers and the top of the user stack.
     pub fn has_user_stack(&self) -> bool {
         let both = bit::REGS_USER | bit::STACK_USER;
         self.sample_type & both == both && self.sample_type & bit::BRANCH_STACK == 0
     }
 
-    /// A sample's user registers and the bytes of its user's stack, and where they are in it. `mask`: of the registers.
-    /// None where the sample contradicts itself.
+    /// Return a sample's user registers and user stack, with their offsets. `mask`: perf's mask of the registers. None
+    /// if the sample contradicts itself.
     pub fn user_stack<'a>(&self, record: &'a [u8], mask: u64) -> Option<UserStack<'a>> {
         if !self.has_user_stack() {
             return None;
@@ -301,7 +301,7 @@ impl Layout {
         let abi = u64_at(record, at)?;
         at += 8;
         let mut registers = Vec::new();
-        // A thread of the kernel has none.
+        // A kernel thread has none.
         if abi != 0 {
             for _ in 0..mask.count_ones() {
                 registers.push(u64_at(record, at)?);
@@ -313,7 +313,7 @@ impl Layout {
         let mut bytes = &[][..];
         if size != 0 {
             bytes = record.get(at..at.checked_add(size)?)?;
-            // How much of it the kernel could copy.
+            // Number of bytes that the kernel could copy.
             let copied = u64_at(record, at + size)?.min(size as u64);
             bytes = &bytes[..copied as usize];
             at += size + 8;
@@ -330,7 +330,7 @@ impl Layout {
         })
     }
 
-    /// (pid, tid) of a sample.
+    /// Return (pid, tid) of a sample.
     #[inline]
     pub fn task(&self, record: &[u8]) -> Option<(i32, i32)> {
         pair(record, self.tid)
@@ -343,25 +343,25 @@ impl Layout {
         u32_at(record, self.cpu)
     }
 
-    /// (pid, tid) in another record's sample id.
+    /// Return (pid, tid) from another record's sample id.
     #[inline]
     pub fn tail_task(&self, record: &[u8]) -> Option<(i32, i32)> {
         pair(record, from_end(record, self.tail_tid, self.tail)?)
     }
 
-    /// The CPU in another record's sample id.
+    /// Return the CPU from another record's sample id.
     pub fn tail_cpu(&self, record: &[u8]) -> Option<u32> {
         u32_at(record, from_end(record, self.tail_cpu, self.tail)?)
     }
 
-    /// ns in another record's sample id.
+    /// Return the time in ns from another record's sample id.
     #[inline]
     pub fn tail_time(&self, record: &[u8]) -> Option<u64> {
         u64_at(record, from_end(record, self.tail_time, self.tail)?)
     }
 }
 
-/// Place of a sample id's part, None when it is not there or the record has no room for a sample id.
+/// Return the offset of a sample id's part. None if it is absent, or if the record has no room for a sample id.
 #[inline]
 pub(crate) fn from_end(record: &[u8], back: usize, tail: usize) -> Option<usize> {
     if back == 0 {

@@ -1,6 +1,6 @@
-//! Takes events out of an ftrace instance while they happen, into a file that tracedat.rs reads.
+//! Moves events from an ftrace instance, while they happen, into a file that tracedat.rs reads.
 //!
-//! Layout: trace-cmd.dat.v6(5) up to its options, then the pieces of tracedat.rs. The contents of a page: Linux
+//! Layout: trace-cmd.dat.v6(5) up to its options, then the pieces of tracedat.rs. For the contents of a page see Linux
 //! kernel/trace/ring_buffer.c (ring_buffer_read_page).
 
 use std::borrow::Cow;
@@ -17,13 +17,14 @@ use crate::tracing::Tracing;
 
 // asm-generic/fcntl.h, as in input.rs.
 const O_NONBLOCK: i32 = 0o4000;
-/// Bytes of a piece at most, and how often the buffers are emptied.
+/// Maximum size of a piece in bytes.
 const PIECE: usize = 1 << 20;
-/// Bytes of one CPU at a time: the others wait meanwhile. More than a buffer holds.
+/// Maximum bytes of one CPU at a time, since the others wait meanwhile. More than a buffer holds.
 const MOST: usize = 64 << 20;
+/// Time between two rounds that empty the buffers.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// What a file of pieces begins with. `formats`: (system, text) of each event; `cpus`: numbers of CPUs are smaller.
+/// Return the head of a file of pieces. `formats`: (system, text) of each event; `cpus`: greater than any CPU's number.
 pub fn head(
     header_page: &str,
     header_event: &str,
@@ -54,19 +55,20 @@ pub fn head(
     out
 }
 
-/// Why [`collect`] ended.
+/// Reason why [`collect`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By request, and everything is in the file.
+    /// The end was requested; everything is in the file.
     Signalled,
     /// The process that could request it is gone; everything is in the file.
     Alone,
-    /// The file is as large as it may become.
+    /// The file has reached its maximum size.
     Full,
 }
 
-/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`, or its sender is
-/// gone; then what is left, and the buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before the request to end.
+/// Move the contents of the instance's ring buffers into `output` until a byte comes from `control`, or its sender is
+/// gone. Then write the rest, and the buffers' statistics. `page`: bytes of a page; `limit`: maximum bytes of the file.
+/// The instance is switched off before the request to end.
 pub fn collect(
     instance: &Path,
     page: usize,
@@ -123,7 +125,7 @@ pub fn collect(
     Ok(ended)
 }
 
-/// Moves what one CPU's buffer holds; except the last time, without what comes meanwhile.
+/// Move the contents of one CPU's buffer. Unless `last`, leave out events that arrive meanwhile.
 fn empty(
     cpu: u32,
     pages: &mut File,
@@ -164,9 +166,9 @@ fn empty(
     Ok(())
 }
 
-/// Bytes of a page that are kept: all, unless a good part of it is unused.
+/// Return the number of bytes of a page to keep: all, unless a good part is unused.
 fn filled(page: &[u8]) -> usize {
-    // Time, then how much is used (a long, of 4 or 8 bytes: its low half), then events and perhaps how many are missing.
+    // Time; used bytes (a long of 4 or 8 bytes: its low half); events; perhaps the number of missing events.
     let commit = u32_at(page, 8).map_or(0, u64::from) & COMMIT_MASK;
     let used = 16 + commit as usize + 8;
     if used > page.len() * 3 / 4 {

@@ -1,7 +1,7 @@
 //! Address spaces and names of tasks in a recording: which file's code is where, in which process, when.
 //!
-//! As in perf: threads share their process's space, a fork copies it, and a mapping takes the place of what it covers.
-//! This holds after an exec, too: until the new program runs, stacks are still those of the old one.
+//! As in perf: threads share their process's space, a fork copies it, and a mapping replaces what it covers. This holds
+//! after an exec, too: until the new program runs, stacks are still those of the old one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +10,27 @@ use rustc_hash::FxHashMap;
 
 use crate::events::{Map, Side};
 
-/// Mappings of a process, different files, processes and names: what is beyond is left out. The kernel allows a
-/// process 65,530 mappings, of which few are code.
+/// Maximum number of mappings of a process, and of different files, processes and names; further ones are left out. The
+/// kernel allows a process 65,530 mappings, of which few are code.
 const MOST_MAPPINGS: usize = 1 << 13;
 const MOST: usize = 1 << 20;
 
-/// A part of a file in an address space.
+/// Part of a file in an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// Of `start` in the file.
+    /// Offset of `start` in the file.
     pub offset: u64,
     /// Index into `Spaces::files`.
     pub file: u32,
 }
 
-/// What is mapped in a process, by start.
+/// Mappings of a process, by start.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Changes with every change of the space and differs from that of any other: a cache's key for its addresses.
+    /// Number that changes with every change of the space and differs from any other space's: a key for caches of
+    /// addresses.
     pub version: u64,
     mappings: BTreeMap<u64, Mapping>,
 }
@@ -68,7 +69,7 @@ impl Space {
         }
     }
 
-    /// Keeps the part of an old mapping beyond a new one's end.
+    /// Keep the part of an old mapping beyond a new one's end.
     fn keep_end(&mut self, old: Mapping, end: u64) {
         if old.end > end {
             let offset = old.offset.wrapping_add(end - old.start);
@@ -84,7 +85,7 @@ impl Space {
     }
 }
 
-/// A file that is mapped somewhere.
+/// File that is mapped somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MappedFile {
     pub path: String,
@@ -97,17 +98,17 @@ pub struct Spaces {
     pub files: Vec<MappedFile>,
     known: FxHashMap<MappedFile, u32>,
     processes: FxHashMap<i32, Arc<Space>>,
-    /// Of threads: index into `names`.
+    /// Index into `names`, by thread.
     comms: FxHashMap<i32, u32>,
     pub names: Vec<Box<str>>,
     numbers: FxHashMap<Box<str>, u32>,
     versions: u64,
-    /// The kernel and its modules: name as perf has it ("[kernel.kallsyms]_text", "[fuse]").
+    /// Kernel and modules, named as in perf ("[kernel.kallsyms]_text", "[fuse]").
     pub kernel: Vec<Map>,
 }
 
 impl Spaces {
-    /// The build ids that the file's header lists stand for those that its mappings lack.
+    /// Apply a record. `build_ids`: the file header's, for mappings that lack theirs.
     pub fn push(&mut self, side: &Side, build_ids: &FxHashMap<String, Vec<u8>>) {
         match side {
             Side::Map(map) if map.pid == -1 => {
@@ -181,7 +182,7 @@ impl Spaces {
                     };
                 }
             }
-            // Its last switch comes after its end.
+            // An exit changes nothing: the thread's last switch comes after it.
             _ => {}
         }
     }
@@ -190,7 +191,7 @@ impl Spaces {
         self.processes.get(&pid)
     }
 
-    /// A thread's name, if recorded.
+    /// Return a thread's name, if recorded.
     pub fn comm(&self, tid: i32) -> Option<&str> {
         self.comm_number(tid)
             .map(|number| &*self.names[number as usize])

@@ -1,8 +1,8 @@
-//! Reads trace.dat, version 6: what trace-cmd records of ftrace's ring buffers; and what ring.rs writes: the same head, then
-//! pieces of the CPUs' pages in the order in which they were taken.
+//! Reads trace.dat, version 6, which trace-cmd records from ftrace's ring buffers. Also reads the files of ring.rs: the
+//! same head, then pieces of the CPUs' pages in the order in which they were taken.
 //!
-//! Layout: trace-cmd.dat.v6(5); a page of the ring buffer: Linux kernel/trace/ring_buffer.c, and its own `header_page` and `header_event`.
-//! The events stay in the file; every offset and size in it is checked.
+//! Layout: trace-cmd.dat.v6(5). A page of the ring buffer: Linux kernel/trace/ring_buffer.c, and the file's own
+//! `header_page` and `header_event`. The events stay in the file; every offset and size in it is checked.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +15,11 @@ use crate::format::Field;
 use crate::record::{u32_at, u64_at};
 
 pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
-/// The section of pieces: each is u32 CPU, u32 bytes, and those, pages of which the last one may be cut short after its
-/// events. One of the CPU [`STATISTICS`] is text, as of the option CPUSTAT.
+/// Header of the section of pieces. A piece is u32 CPU, u32 bytes, and that many bytes of pages, of which the last may
+/// be cut short after its events. A piece of the CPU [`STATISTICS`] is text, as in the option CPUSTAT.
 pub(crate) const PIECES: &[u8; 10] = b"pieces   \0";
 pub(crate) const STATISTICS: u32 = u32::MAX;
-/// CPUs that a file of pieces may have.
+/// Maximum number of CPUs in a file of pieces.
 const MOST_CPUS: usize = 1 << 16;
 
 /// Options by their number (trace-cmd's include/private/trace-cmd-private.h).
@@ -30,7 +30,7 @@ mod option {
     pub const UNAME: u16 = 5;
 }
 
-/// Bits of a page's commit field: events were lost before this page, and how many stands after its data.
+/// Bits of a page's commit field: events were lost before this page; their number is stored after its data.
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 pub(crate) const COMMIT_MASK: u64 = (1 << 27) - 1;
@@ -40,15 +40,15 @@ const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 const TIME_SHIFT: u32 = 27;
-/// An absolute time stamp has 59 bits; the others are those of the page's.
+/// Bits of an absolute time stamp; the others are the page's.
 const TIME_MASK: u64 = (1 << 59) - 1;
 
-/// The places of a ring-buffer page's parts, by its `header_page`.
+/// Offsets of a ring-buffer page's parts, from its `header_page`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Page {
     timestamp: usize,
     commit: usize,
-    /// Bytes of the commit field and of a count of lost events: the kernel's long.
+    /// Size in bytes of the commit field and of a count of lost events: the kernel's long.
     long: usize,
     data: usize,
     size: usize,
@@ -90,46 +90,46 @@ impl Page {
     }
 }
 
-/// An open trace.dat.
+/// Open trace.dat.
 pub struct TraceDat {
     bytes: Bytes,
     tracing: Tracing,
     page: Page,
-    /// By CPU, where its pages are.
+    /// Ranges of the pages, by CPU.
     cpus: Vec<Vec<Range<usize>>>,
-    /// Every event is listed, even if it never happened.
+    /// The formats list exactly the requested events, including those that never happened.
     listed: bool,
     clock: String,
     uname: String,
-    /// CPU and events that it lost.
+    /// CPU, and number of events that it lost.
     lost: Vec<(usize, u64)>,
     warnings: Vec<String>,
 }
 
-/// An event of the ring buffer, or a gap in it.
+/// Event of the ring buffer, or a gap in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     pub cpu: u32,
-    /// ns on the recording's clock.
+    /// Time in ns on the recording's clock.
     pub time: u64,
     pub what: What<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
-    /// The fields as its format lays them out: `common_type` first.
+    /// Fields in the layout of the event's format: `common_type` first.
     Data(&'a [u8]),
-    /// So many events are missing before this time; None when the kernel did not say how many.
+    /// Number of events missing before this time; None if the kernel did not report it.
     Lost(Option<u64>),
 }
 
 impl TraceDat {
-    /// Maps the file and reads all but its events.
+    /// Map the file and read all but its events.
     pub fn open(path: &Path) -> Result<TraceDat, Error> {
         TraceDat::new(Bytes::open(path)?)
     }
 
-    /// Reads a file's bytes from memory.
+    /// Read a file's bytes from memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<TraceDat, Error> {
         TraceDat::new(Bytes::Owned(bytes))
     }
@@ -218,7 +218,7 @@ impl TraceDat {
         if sizes.fold(0, usize::saturating_add) > bytes.len() {
             return Err(Error::damaged("the events of several CPUs overlap", at));
         }
-        // Where the option with the clock is empty, it stands after the table.
+        // If the option with the clock is empty, the clock is after the table.
         let clock = u64_at(&bytes, at + table.len()).and_then(|size| {
             let start = at + table.len() + 8;
             bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
@@ -230,7 +230,7 @@ impl TraceDat {
         Ok(dat)
     }
 
-    /// Takes in the pieces up to the end of the file, or of what is whole of it.
+    /// Add the pieces up to the end of the file, or up to the last whole one.
     fn pieces(&mut self, bytes: &[u8], mut at: usize, cpus: usize) {
         self.cpus = vec![Vec::new(); cpus];
         while let (Some(cpu), Some(size)) = (u32_at(bytes, at), u32_at(bytes, at + 4)) {
@@ -252,7 +252,7 @@ impl TraceDat {
         }
     }
 
-    /// Options: u16 number, u32 size, then so many bytes. Gives the place after them.
+    /// Read options: u16 number, u32 size, then so many bytes. Return the offset after them.
     fn options(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
         loop {
             let number = u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?);
@@ -273,7 +273,7 @@ impl TraceDat {
         }
     }
 
-    /// The whole file.
+    /// Return the whole file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -282,12 +282,12 @@ impl TraceDat {
         &self.tracing
     }
 
-    /// The trace clock, e.g. "mono"; empty where the file does not say.
+    /// Return the trace clock, e.g. "mono"; empty if the file does not name it.
     pub fn clock(&self) -> &str {
         &self.clock
     }
 
-    /// The output of `uname`: system, host, kernel release, architecture.
+    /// Return the output of `uname`: system, host, kernel release, architecture.
     pub fn uname(&self) -> &str {
         &self.uname
     }
@@ -296,12 +296,12 @@ impl TraceDat {
         self.cpus.len()
     }
 
-    /// Whether the formats are those of the events that were recorded, and no others.
+    /// Return whether the formats list exactly the requested events.
     pub(crate) fn listed(&self) -> bool {
         self.listed
     }
 
-    /// Total events of a CPU that the kernel reports as lost; 0 if the file lacks the number.
+    /// Return the number of events of a CPU that the kernel reports as lost; 0 if the file lacks it.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.lost
             .iter()
@@ -313,7 +313,7 @@ impl TraceDat {
         &self.warnings
     }
 
-    /// All events in time order.
+    /// Return all events in time order.
     pub fn events(&self) -> Events<'_> {
         let mut events = Events {
             cpus: Vec::new(),
@@ -341,7 +341,7 @@ impl TraceDat {
     }
 }
 
-/// The clock in brackets, as in "local global [mono]".
+/// Return the clock in brackets, as in "local global [mono]".
 fn selected(text: &[u8]) -> String {
     let text = file::until_nul(text);
     let inner = text
@@ -350,11 +350,11 @@ fn selected(text: &[u8]) -> String {
     inner.map_or_else(String::new, |(clock, _)| clock.to_owned())
 }
 
-/// What statistics call lost; if the buffer was emptied to the end, also what is still in it.
+/// Counters of lost events; if the buffer was emptied to the end, also of those still in it.
 const LOST: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
 const LOST_OR_LEFT: [&str; 4] = ["entries", "overrun", "commit overrun", "dropped events"];
 
-/// The CPU, and the events that its statistics (per_cpu/cpuN/stats) call lost.
+/// Return the CPU, and the number of events that its statistics (per_cpu/cpuN/stats) count as lost.
 fn lost(stats: &str, counts: &[&str]) -> Option<(usize, u64)> {
     let lines: Vec<(&str, &str)> = stats
         .lines()
@@ -375,7 +375,7 @@ fn lost(stats: &str, counts: &[&str]) -> Option<(usize, u64)> {
     Some((cpu, lost))
 }
 
-/// Iterates over all events in time order; of equal times, the lower CPU's first.
+/// Iterator over all events in time order; at equal times, the lower CPU's first.
 pub struct Events<'a> {
     cpus: Vec<Pages<'a>>,
     heads: Vec<Option<What<'a>>>,
@@ -390,7 +390,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Number of pages, and of entries in them, that contradict themselves and were left out so far.
+    /// Return the number of pages, and of entries in them, left out so far because they contradict themselves.
     pub fn damaged(&self) -> u64 {
         self.cpus.iter().map(|pages| pages.damaged).sum()
     }
@@ -407,25 +407,25 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// The events of one CPU.
+/// Iterator over the events of one CPU.
 struct Pages<'a> {
     bytes: &'a [u8],
     page: Page,
     ranges: std::slice::Iter<'a, Range<usize>>,
-    /// The next page, and the end of those that follow each other.
+    /// Offset of the next page, and end of the pages that follow each other.
     next: usize,
     end: usize,
-    /// The next entry of this page, and the end of its data.
+    /// Offset of the next entry of this page, and end of its data.
     at: usize,
     stop: usize,
-    /// The page's time, and that of the last entry.
+    /// Time of the page, and of the last entry.
     base: u64,
     time: u64,
     damaged: u64,
 }
 
 impl<'a> Pages<'a> {
-    /// Enters the next page; a gap before it comes as an event.
+    /// Enter the next page. Return a gap before it as an event.
     fn enter(&mut self) -> Option<(u64, What<'a>)> {
         let start = self.next;
         let end = start.saturating_add(self.page.size).min(self.end);
@@ -460,7 +460,7 @@ impl<'a> Pages<'a> {
         ))
     }
 
-    /// The next entry of this page that is an event.
+    /// Return the next entry of this page that is an event.
     fn entry(&mut self) -> Option<(u64, What<'a>)> {
         while self.at + 4 <= self.stop {
             let entry = &self.bytes[self.at..self.stop];
@@ -469,7 +469,7 @@ impl<'a> Pages<'a> {
             if kind == PADDING && delta == 0 {
                 break;
             }
-            // What may follow the head: a length, or the rest of a time.
+            // Word after the head: a length, or the rest of a time.
             let word = u32_at(entry, 4);
             let (start, length) = match (kind, word) {
                 (1..=28, _) => (4, kind as usize * 4),
@@ -493,7 +493,7 @@ impl<'a> Pages<'a> {
                 TIME_EXTEND => self.time = self.time.wrapping_add(rest + delta),
                 TIME_STAMP => {
                     let time = (rest + delta) & TIME_MASK | self.base & !TIME_MASK;
-                    // The 59 bits wrapped since the page began.
+                    // The 59 bits have wrapped since the page began.
                     self.time = if time < self.base {
                         time.wrapping_add(TIME_MASK + 1)
                     } else {
@@ -513,7 +513,7 @@ impl<'a> Pages<'a> {
         None
     }
 
-    /// Padding without a length ends a page.
+    /// Return whether the page ends here, with padding without a length.
     fn ends(&self) -> bool {
         u32_at(&self.bytes[..self.stop], self.at).is_some_and(|head| head == PADDING)
     }

@@ -1,7 +1,7 @@
-//! The tracing data of a recording: event formats as the kernel gave them, and what is needed to read its ring buffer.
+//! Tracing data of a recording: event formats from the kernel, and what is needed to read its ring buffer.
 //!
-//! The same bytes make the TRACING_DATA section of a perf.data (tools/perf/util/trace-event-info.c) and the beginning of a trace.dat
-//! up to version 6 (trace-cmd.dat.v6(5)).
+//! The same bytes are the TRACING_DATA section of a perf.data (tools/perf/util/trace-event-info.c) and the beginning of
+//! a trace.dat up to version 6 (trace-cmd.dat.v6(5)).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ pub struct Tracing<'a> {
 }
 
 impl<'a> Tracing<'a> {
-    /// The tracing data of `file`, from its `parts`.
+    /// Return the tracing data of `file`, from its `parts`.
     pub fn new(file: &'a [u8], parts: &'a file::Tracing) -> Tracing<'a> {
         let at = |range: &Range<usize>| file.get(range.clone()).unwrap_or_default();
         let texts = |ranges: &[Range<usize>]| {
@@ -58,7 +58,7 @@ impl<'a> Tracing<'a> {
         }
     }
 
-    /// For a recording that has none: that of a 64-bit kernel, with no formats.
+    /// Return tracing data for a recording that has none: that of a 64-bit kernel, without formats.
     pub fn empty() -> Tracing<'a> {
         Tracing {
             version: "0.6",
@@ -109,7 +109,7 @@ impl<'a> Tracing<'a> {
         out
     }
 
-    /// Every format as (system, text); ftrace's own have the system "ftrace".
+    /// Return every format as (system, text). The system of ftrace's own is "ftrace".
     pub fn formats(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let ftrace = self.ftrace.iter().map(|text| ("ftrace", &text[..]));
         ftrace.chain(
@@ -129,7 +129,7 @@ impl<'a> Tracing<'a> {
         }
     }
 
-    /// Keeps the formats for which `keep` holds.
+    /// Keep the formats for which `keep` holds.
     pub(crate) fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
         self.ftrace.retain(|text| keep(text));
         self.systems
@@ -142,8 +142,8 @@ impl<'a> Tracing<'a> {
         self.systems.retain(|(name, _)| name != system);
     }
 
-    /// Adds what `other`, of the same machine, has and this has not. An event id means one thing only: where the two differ, this one's
-    /// stays and the event is named in the answer.
+    /// Add what `other`, from the same machine, has and this one lacks. An event id has only one meaning: where the two
+    /// differ, keep this one's and return the event's name.
     pub fn absorb(&mut self, other: &Tracing<'a>) -> Vec<String> {
         let texts: HashSet<Vec<u8>> = self.formats().map(|(_, text)| text.to_vec()).collect();
         let ids: HashSet<u32> = texts
@@ -189,7 +189,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// The name and id at the head of a format text.
+/// Return the name and id at the head of a format text.
 pub fn name_and_id(text: &[u8]) -> Option<(&str, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let mut lines = text.lines();

@@ -1,4 +1,4 @@
-//! The file as blocks of records, unpacked where they were compressed.
+//! Blocks of a file's records, unpacked if they were compressed.
 
 use std::cell::RefCell;
 
@@ -41,13 +41,13 @@ impl<'a> Block<'a> {
     }
 }
 
-/// A whole frame of up to so many bytes is unpacked at once, a larger one step by step.
+/// Maximum size in bytes of a frame that is unpacked at once; a larger one is unpacked step by step.
 const FRAME: usize = 1 << 20;
 
-/// What other threads may unpack: pieces of the file, in order.
+/// Piece of the file that other threads may unpack.
 pub(super) enum Piece {
     Plain(Range<usize>),
-    /// A compressed record at `at` whose `input` is a whole frame of `len` bytes.
+    /// Compressed record at `at` whose `input` is a whole frame of `len` bytes.
     Frame {
         at: usize,
         input: Range<usize>,
@@ -55,7 +55,7 @@ pub(super) enum Piece {
     },
 }
 
-/// The whole records of the pieces, and what is damaged after them.
+/// Return the whole records of the pieces, in order, and the damage after them.
 pub(super) fn unpack(bytes: &[u8], pieces: &[Piece]) -> (Block<'static>, Option<String>) {
     let len = |piece: &Piece| match piece {
         Piece::Plain(range) => range.len(),
@@ -85,11 +85,11 @@ fn damaged(at: usize, what: &str) -> String {
 }
 
 thread_local! {
-    /// Making one takes as long as unpacking a third of a frame.
+    /// Kept, since making one takes as long as unpacking a third of a frame.
     static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Writes what a whole frame holds to `out`; how much that is.
+/// Unpack a whole frame into `out`. Return its unpacked size.
 fn decompress(frame: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
     UNPACKER.with_borrow_mut(|kept| {
         let unpacker = match kept {
@@ -100,7 +100,7 @@ fn decompress(frame: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
     })
 }
 
-/// Appends the records of a whole frame to `out`, as far as they are whole.
+/// Append the whole records of a whole frame to `out`.
 fn unpack_frame(frame: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String> {
     let start = out.len();
     out.resize(start + len, 0);
@@ -119,12 +119,12 @@ fn unpack_frame(frame: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), Strin
     }
 }
 
-/// Bytes of the records that are whole, and what is wrong with the next one; None: it is not whole.
+/// Return the size of the whole records, and what is wrong with the next one. None: it is only incomplete.
 fn whole_records(bytes: &[u8]) -> (usize, Option<String>) {
     let mut whole = 0;
     let why = loop {
         match Header::at(bytes, whole) {
-            // perf packs what the kernel wrote alone, and its own records around that.
+            // perf packs only what the kernel wrote, and puts its own records around that.
             Ok(header) if is_packed(header, header.extra(bytes, whole)) => whole += header.size,
             Ok(header) => break Some(format!("a compressed record of type {}", header.kind)),
             Err(NoRecord::Short) => break None,
@@ -136,21 +136,21 @@ fn whole_records(bytes: &[u8]) -> (usize, Option<String>) {
     (whole, why)
 }
 
-/// A file's records as blocks in file order, compressed ones unpacked on the way.
+/// A file's records as blocks in file order. Compressed records are unpacked on the way.
 pub(super) struct Blocks<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at: usize,
     pub(super) size: usize,
-    /// A compressed record has been met: from there on blocks are copies.
+    /// A compressed record was met: from there on blocks are copies.
     pub(super) unpacking: bool,
     pub(super) decoder: Option<Decoder<'static>>,
-    /// What is left to unpack of the compressed record at hand, in the file and in the decoder.
+    /// Rest of the current compressed record that is not unpacked yet: in the file, and whether the decoder holds more.
     pub(super) input: Range<usize>,
     pub(super) more: bool,
     pub(super) scratch: Vec<u8>,
-    /// Unpacked bytes after the last whole record: the rest of it comes with the next compressed one.
+    /// Unpacked bytes after the last whole record. The next compressed record continues them.
     pub(super) rest: Vec<u8>,
-    /// Bytes that may still be unpacked.
+    /// Number of bytes that may still be unpacked.
     pub(super) budget: usize,
     pub(super) damage: Option<String>,
 }
@@ -174,7 +174,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// The header at the current place; None at the end or where the file is damaged.
+    /// Return the header at the current place. None at the end, or if the file is damaged.
     pub(super) fn header(&mut self) -> Option<Header> {
         if self.at >= self.bytes.len() || self.damage.is_some() {
             return None;
@@ -199,7 +199,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Passes the record at the current place.
+    /// Skip the record at the current place.
     pub(super) fn pass(&mut self, header: Header) {
         let next = file::range_end(self.at, header.size, header.extra(self.bytes, self.at));
         match next.filter(|&next| next <= self.bytes.len()) {
@@ -250,7 +250,7 @@ impl<'a> Blocks<'a> {
                     None => self.input = input,
                 },
                 Some(Err(what)) => self.fail(what),
-                // Data that follows a record would be taken for records.
+                // Data after a record would be taken for records.
                 None if header.extra(self.bytes, self.at) == 0 => {
                     out.extend_from_slice(&self.bytes[start..end]);
                 }
@@ -269,11 +269,11 @@ impl<'a> Blocks<'a> {
         Some(Block(Storage::Unpacked(Arc::new(out), 0..len)))
     }
 
-    /// The next pieces that can be unpacked without what stands before them, some `size` bytes when unpacked. Empty:
-    /// there is none at this place; `next_block` goes on there.
+    /// Return the next pieces that can be unpacked without what is before them, about `size` bytes when unpacked. Empty
+    /// if there is none at this place: `next_block` continues there.
     pub(super) fn next_pieces(&mut self) -> Vec<Piece> {
         let (mut pieces, mut size) = (Vec::new(), 0);
-        // What is left of a compressed record comes before the next record.
+        // The rest of a compressed record comes before the next record.
         let between = self.input.is_empty() && !self.more;
         while between && size < self.size {
             let Some(header) = self.header() else { break };
@@ -296,7 +296,7 @@ impl<'a> Blocks<'a> {
         pieces
     }
 
-    /// Where the input of a compressed record is.
+    /// Return the range of a compressed record's input.
     fn packed(&self, header: Header) -> Option<Result<Range<usize>, &'static str>> {
         let (start, end) = (self.at, self.at + header.size);
         match header.kind {
@@ -311,7 +311,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// The unpacked size of a compressed record that is a whole frame, in a file that has only such ones so far.
+    /// Return the unpacked size of a compressed record that is a whole frame, if all before it were such frames, too.
     fn frame(&self, input: &Range<usize>) -> Option<usize> {
         if self.decoder.is_some() {
             return None;
@@ -322,7 +322,7 @@ impl<'a> Blocks<'a> {
         (whole && len <= FRAME as u64).then_some(len as usize)
     }
 
-    /// Whether so many more bytes may be unpacked.
+    /// Take `len` bytes from the budget. Return whether that many may be unpacked.
     fn pay(&mut self, len: usize) -> bool {
         match self.budget.checked_sub(len) {
             Some(left) => self.budget = left,
@@ -336,8 +336,8 @@ impl<'a> Blocks<'a> {
         self.damage.get_or_insert(what);
     }
 
-    /// Unpacks a step of the compressed record at hand and moves what is whole of it to `out`.
-    /// False when there is nothing left of it.
+    /// Unpack a step of the current compressed record, and move its whole records to `out`. Return false if nothing is
+    /// left of it.
     pub(super) fn unpack_step(&mut self, out: &mut Vec<u8>) -> bool {
         const STEP: usize = 128 << 10;
         if self.input.is_empty() && !self.more {
@@ -361,7 +361,7 @@ impl<'a> Blocks<'a> {
             return true;
         }
         self.input.start += read;
-        // Full: the decoder may hold more.
+        // A full buffer: the decoder may hold more.
         self.more = written == STEP;
         if read == 0 && written == 0 && !self.input.is_empty() {
             self.fail("compressed records that do not unpack");
@@ -380,7 +380,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Whether a record may come out of a compressed one: no further compressed record, and none that is followed by data.
+/// Return whether a record may come out of a compressed one: it is not compressed itself, and no data follows it.
 fn is_packed(header: Header, extra: usize) -> bool {
     !matches!(header.kind, record::COMPRESSED | record::COMPRESSED2) && extra == 0
 }

@@ -1,11 +1,11 @@
-//! Which fields of an event are taken, and their numbers.
+//! Fields that are taken from an event, and their places.
 
 use super::*;
 
-/// The field that identifies a probe in an event shared by several.
+/// Field that identifies the probe in an event that several share.
 const PROBE: &str = "probe";
 
-/// A number in the raw data. `size` 0: not there.
+/// Place of a number in the raw data. `size` 0: absent.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Number {
     pub(super) offset: u32,
@@ -52,20 +52,20 @@ impl Number {
     }
 }
 
-/// What to take from an event's samples.
+/// Values to take from an event's samples.
 pub(super) struct Take {
     pub(super) kind: u32,
     pub(super) v: [Number; 4],
-    /// It has the sample's stack, and nothing else of it.
+    /// It takes the sample's stack, and nothing else.
     pub(super) stack: bool,
-    /// It has the sample's stack besides.
+    /// It takes the sample's stack, too.
     pub(super) with_stack: bool,
     pub(super) role: Role,
-    /// Of a name (Role::Name, Role::Asked, Role::Listed).
+    /// Field of a name (Role::Name, Role::Asked, Role::Listed).
     pub(super) name: Option<Field>,
-    /// Where that is empty.
+    /// Field used if `name` is empty.
     pub(super) other: Option<Field>,
-    /// Of an event of several probes: the field with the probe's number, and the number of this one.
+    /// Field with the probe's number, and this probe's number, in an event that several share.
     probe: Option<(Number, u64)>,
 }
 
@@ -110,7 +110,7 @@ impl Take {
         let text = |name| format.filter(|_| named)?.field(name).cloned();
         let mut v = names.map(find);
         if matches!(meaning.role, Role::End | Role::Fetched) {
-            // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
+            // As 32 bits: with a sign, -1 (EPERM) would look like a missing field.
             v[2].signed = false;
         }
         if meaning.role == Role::SysEnter {
@@ -129,7 +129,7 @@ impl Take {
             let address = format.and_then(|format| format.field("daddr_v6"));
             let address = address.filter(|field| field.size == 16);
             if let Some(offset) = address.and_then(|field| u32::try_from(field.offset).ok()) {
-                // 16 bytes, of IPv4 as ::ffff:a.b.c.d: both halves, as they lie there.
+                // 16 bytes, for IPv4 ::ffff:a.b.c.d: both halves as they are.
                 let half = |offset| Number {
                     offset,
                     size: 8,
@@ -150,7 +150,7 @@ impl Take {
         }
     }
 
-    /// The sample belongs to this one's probe.
+    /// Return whether the sample belongs to this probe.
     #[inline(always)]
     pub(super) fn applies(&self, raw: &[u8]) -> bool {
         self.probe

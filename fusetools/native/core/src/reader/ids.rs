@@ -1,19 +1,19 @@
-//! From a sample's id to its event.
+//! Lookup from a sample's id to its event.
 
 use super::*;
 
-/// From a sample's id to its event.
+/// Table from a sample's id to its event.
 #[derive(Default)]
 pub(super) struct Ids {
     pub(super) base: u64,
-    /// Event by id - base, NONE where there is none.
+    /// Event by id - base; NONE if there is none.
     pub(super) dense: Vec<u32>,
-    /// Sorted, for ids too far apart for a table.
+    /// Sorted list, for ids too far apart for a table.
     pub(super) sparse: Vec<(u64, u32)>,
-    /// Place of the id: in a sample from its start, in others from their end; 0 = not there.
+    /// Offset of the id: in a sample from its start, in others from their end; 0: absent.
     pub(super) sample: usize,
     pub(super) other: usize,
-    /// The only event: ids need not be looked at.
+    /// There is only one event: ids are not needed.
     pub(super) single: bool,
 }
 
@@ -72,7 +72,7 @@ impl Ids {
 
     #[inline(always)]
     pub(super) fn find(&self, id: u64) -> Option<usize> {
-        // Records that perf makes up at the start have id 0 and count for the first event.
+        // Records that perf makes up at the start have id 0 and count as the first event's.
         if id == 0 {
             return Some(0);
         }

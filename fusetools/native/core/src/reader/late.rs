@@ -1,13 +1,14 @@
 //! Records that are in the file later than perf's rounds allow.
 //!
-//! With `--mmap-flush` perf leaves in a CPU's buffer what is too little to be written, and says all the same that a
-//! round is finished (record__mmap_read_evlist() in tools/perf/builtin-record.c): what a quiet CPU recorded comes
-//! seconds later, or at the end.
+//! With `--mmap-flush` perf leaves a CPU's buffer alone if it holds too little, and still reports a finished round
+//! (record__mmap_read_evlist() in tools/perf/builtin-record.c). So the records of a quiet CPU come seconds later, or at
+//! the end.
 
 use super::*;
 
 impl Reader {
-    /// Times and places of the late records, by time. None: the file is compressed, so no record can be read by itself.
+    /// Return times and places of the late records, by time. None if the file is compressed, so that no record can be
+    /// read by itself.
     pub(super) fn late(&self) -> Option<Vec<(u64, usize)>> {
         let mut late = Vec::new();
         let mut rounds = Rounds::default();
@@ -34,7 +35,7 @@ impl Reader {
         Some(late)
     }
 
-    /// The record at a place where `late` found one.
+    /// Return the record at a place where `late` found one.
     pub(super) fn record_at(&self, at: usize) -> Option<Record<'_>> {
         let header = Header::at(&self.bytes, at).ok()?;
         Some(self.record(header, self.block(at..at + header.size)))

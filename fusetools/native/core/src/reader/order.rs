@@ -1,8 +1,8 @@
-//! Parts of the file back in order, their events in time order.
+//! Puts the parts of the file back in order, and their events in time order.
 
 use super::*;
 
-/// Takes batches as they are complete.
+/// Receiver of complete batches.
 pub(super) trait Sink {
     fn take(&mut self, batch: Batch);
 }
@@ -19,19 +19,19 @@ impl Sink for Vec<Batch> {
     }
 }
 
-/// The latest time in a batch.
+/// Return the latest time in a batch.
 pub(super) fn latest(batch: &Batch) -> u64 {
     let event = batch.events.last().map_or(0, |event| event.time);
     event.max(batch.side.last().map_or(0, side_time))
 }
 
-/// Up to which time a file's rounds show that nothing can be missing.
+/// Time up to which a file's rounds show that nothing is missing.
 #[derive(Default)]
 pub(super) struct Rounds {
-    /// The latest time seen, and that of the last round.
+    /// Latest time seen, and latest time in the last round.
     latest: u64,
     last: u64,
-    /// All up to this time is said to have come.
+    /// Time up to which everything should have come.
     pub(super) complete: u64,
 }
 
@@ -46,7 +46,7 @@ impl Rounds {
     }
 }
 
-/// Puts parts in time order and hands batches on.
+/// Collector that puts parts in time order and hands batches on.
 pub(super) struct Order<S> {
     pub(super) sink: S,
     pub(super) events: Vec<Ev>,
@@ -55,11 +55,11 @@ pub(super) struct Order<S> {
     /// By row of the catalogue: its events have a stack.
     pub(super) stacked: Vec<bool>,
     pub(super) rounds: Rounds,
-    /// The latest time handed on.
+    /// Latest time handed on.
     pub(super) handed: u64,
-    /// Events older than what was handed on already.
+    /// Number of events older than what was handed on already.
     pub(super) late: u64,
-    /// Those of the parts so far, if they are wanted, and can be read without those between them.
+    /// Places of the parts so far. None if not requested, or if no part can be read without those before it.
     pub(super) places: Option<Vec<Place>>,
     pub(super) tally: Tally,
     pub(super) warnings: Vec<String>,
@@ -89,8 +89,8 @@ impl<S: Sink> Order<S> {
         !matches!(part.end, End::More)
     }
 
-    /// Notes where in the file the next part is. With older times in it than rounds allow, the order of the events
-    /// depends on how much is handed on at a time.
+    /// Note the place of the next part in the file. Drop the places if the part has older times than rounds allow: the
+    /// order of the events then depends on how much is handed on at a time.
     pub(super) fn note(&mut self, part: &Part, bytes: Range<usize>) {
         self.places
             .take_if(|_| part.earliest() <= self.rounds.complete);
@@ -99,12 +99,12 @@ impl<S: Sink> Order<S> {
         }
     }
 
-    /// Takes the next part. Some(place) when it stopped at a compressed record.
+    /// Add the next part. Return a place if it stopped at a compressed record.
     pub(super) fn add(&mut self, mut part: Part) -> Option<usize> {
         self.tally.add(&part.tally);
         self.number_stacks(&mut part);
         // At a round, everything up to the end of the round before is complete. Waiting longer is always right, so
-        // a part's rounds are processed together.
+        // process a part's rounds together.
         for latest in &part.rounds {
             self.rounds.saw(*latest);
             self.rounds.ended();
@@ -117,7 +117,7 @@ impl<S: Sink> Order<S> {
         }
         let handed = self.handed;
         self.side.extend(part.side.into_iter().map(|mut side| {
-            // perf makes up records of tasks that ran before: these have no time.
+            // perf makes up records of tasks that ran before; these have no time.
             if handed > 0 && *side_time_mut(&mut side) == 0 {
                 *side_time_mut(&mut side) = handed;
             }
@@ -137,7 +137,7 @@ impl<S: Sink> Order<S> {
         }
     }
 
-    /// From a chunk's own numbers to those of all.
+    /// Replace a chunk's own numbers of stacks by those of the whole recording.
     pub(super) fn number_stacks(&mut self, part: &mut Part) {
         self.stacks.left_out += part.stacks.left_out;
         let new = std::mem::take(&mut part.stacks.new);
@@ -156,7 +156,7 @@ impl<S: Sink> Order<S> {
         }
     }
 
-    /// Hands on all up to a time, sorted; the order of the file where times are equal.
+    /// Hand on everything up to a time, sorted; in file order at equal times.
     pub(super) fn hand(&mut self, upto: u64) {
         self.events.sort_by_key(|event| event.time);
         self.side.sort_by_key(side_time);

@@ -1,27 +1,27 @@
-//! Where in the file which times are: one pass notes it, and further ones read only the parts that they need.
+//! Places of times in the file: one pass notes them, and further ones read only the parts that they need.
 
 use super::*;
 use crate::join::Begin;
 use crate::narrow::Change;
 
-/// Neighbours are joined where there are more: these are 2 MiB.
+/// Maximum number of places (2 MiB). Beyond it, neighbours are joined.
 const MOST: usize = 1 << 16;
 
-/// What a pass noted. By default nothing: further passes read all.
+/// Notes of a pass. By default empty: further passes read everything.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     places: Vec<Place>,
-    /// What records of tasks show that are not read again.
+    /// Changes that records of tasks show; those are not read again.
     changes: Vec<Change>,
-    /// From where calls can be joined with requests, by time; empty: they need not be joined.
+    /// States from which calls can be joined with requests, by time; empty if they need not be joined.
     begins: Vec<Begin>,
 }
 
-/// A part of the file with whole records.
+/// Part of the file with whole records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) bytes: Range<usize>,
-    /// The earliest and the latest time in it; MAX and 0 if it has none.
+    /// Earliest and latest time in it; MAX and 0 if it has none.
     first: u64,
     last: u64,
 }
@@ -38,7 +38,7 @@ impl Places {
         }
     }
 
-    /// The windows with what stands before them that calls in them depend on, and what is known where they begin then.
+    /// Widen the windows to the times on which calls in them depend. Return them, and what is known at their begins.
     pub(super) fn joined(&self, windows: &[(u64, u64)]) -> (Vec<(u64, u64)>, Vec<Begin>) {
         let mut wider: Vec<(u64, u64)> = Vec::new();
         let mut begins = Vec::new();
@@ -61,7 +61,7 @@ impl Places {
         &self.changes
     }
 
-    /// Where in the file the parts with a time in one of the windows are, neighbours joined. None: all are needed.
+    /// Return the ranges of the file with a time in one of the windows, neighbours joined. None: all are needed.
     pub(super) fn within(&self, windows: &[(u64, u64)]) -> Option<Vec<Range<usize>>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for place in &self.places {
@@ -78,7 +78,7 @@ impl Places {
 }
 
 impl Place {
-    /// Adds the part that follows those in `places`.
+    /// Add the part that follows those in `places`.
     pub(super) fn note(places: &mut Vec<Place>, part: &Part, bytes: Range<usize>) {
         if places.len() == MOST {
             let mut at = 0;
@@ -119,7 +119,7 @@ mod tests {
         found.iter().map(|part| (part.start, part.end)).collect()
     }
 
-    /// Of several CPUs the times of a part may lie before those of the part before it.
+    /// With several CPUs, the times of a part may be before those of the part before it.
     #[test]
     fn parts_are_read_that_have_a_time_in_a_window() {
         let places = [

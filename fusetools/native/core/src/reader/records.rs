@@ -1,24 +1,24 @@
-//! Every record of the file, one after the other.
+//! Iterates over every record of the file.
 
 use std::iter::Peekable;
 
 use super::*;
 
-/// A record in time order.
+/// Record in time order.
 #[derive(Clone)]
 pub struct Record<'a> {
     /// PERF_RECORD_*.
     pub kind: u32,
     pub misc: u16,
-    /// ns on the recording's clock; None for perf's own records and those made up at the start.
+    /// Time in ns on the recording's clock; None for perf's own records and those made up at the start.
     pub time: Option<u64>,
     /// Index into `events()`.
     pub event: Option<usize>,
-    /// The whole record, its header included.
+    /// Whole record, including its header.
     pub bytes: Block<'a>,
 }
 
-/// Iterates over a recording's records in time order; see [`Reader::records`].
+/// Iterator over a recording's records in time order; see [`Reader::records`].
 pub struct Records<'a> {
     pub(super) reader: &'a Reader,
     pub(super) blocks: Blocks<'a>,
@@ -27,20 +27,20 @@ pub struct Records<'a> {
     pub(super) pending: Vec<Record<'a>>,
     pub(super) ready: std::vec::IntoIter<Record<'a>>,
     pub(super) rounds: Rounds,
-    /// Those that have yet to come, where the late ones are known.
+    /// Late records that have not come yet, if they are known.
     pub(super) late: Option<Peekable<std::vec::IntoIter<(u64, usize)>>>,
     pub(super) ended: bool,
-    /// Threads that perf has named.
+    /// Threads that perf itself has named.
     pub(super) named: FxHashSet<u32>,
 }
 
 impl<'a> Records<'a> {
-    /// Why the records ended early, once they have.
+    /// Return why the records ended early, once they have.
     pub fn damage(&self) -> Option<&str> {
         self.blocks.damage.as_deref()
     }
 
-    /// Makes all pending records up to a time ready.
+    /// Make all pending records up to a time ready.
     pub(super) fn flush(&mut self, upto: u64) {
         if let Some(late) = &mut self.late {
             while let Some((_, at)) = late.next_if(|(time, _)| *time <= upto) {
@@ -55,7 +55,7 @@ impl<'a> Records<'a> {
         self.ready = std::mem::replace(&mut self.pending, later).into_iter();
     }
 
-    /// The next record in file order.
+    /// Return the next record in file order.
     pub(super) fn next_in_file(&mut self) -> Option<Record<'a>> {
         loop {
             if self.block.is_none() {

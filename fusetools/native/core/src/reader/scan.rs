@@ -1,37 +1,37 @@
-//! What one worker reads out of one chunk.
+//! Reads one chunk, in one worker.
 
 use std::borrow::Cow;
 
 use super::*;
 
-/// What a scan does with each event's samples; shared by all workers.
+/// Plan of a scan: what to do with each event's samples. All workers share it.
 pub(super) struct ScanPlan {
     pub(super) ids: Arc<Ids>,
-    /// What is taken of each event, and whether in all of the recording or only in the windows.
+    /// By event: its layout, what is taken, and whether that is in the whole recording or only in the windows.
     pub(super) events: Vec<(Layout, Vec<Take>, bool)>,
     pub(super) windows: Option<Vec<(u64, u64)>>,
     pub(super) switches: bool,
-    /// By row of the catalogue, whether its events may have a stack; and whether any have.
+    /// By row of the catalogue: its events may have a stack. And: some row requests stacks.
     pub(super) stacked: Vec<bool>,
     pub(super) stacks: bool,
-    /// Whether any are system calls.
+    /// Some row is a system call.
     pub(super) calls: bool,
 }
 
-/// Different call chains, numbered as they come.
+/// Different call chains, numbered in order of appearance.
 #[derive(Default)]
 pub(super) struct Stacks {
     pub(super) known: FxHashMap<Chain, u32>,
-    /// Those not yet handed on.
+    /// Chains not handed on yet.
     pub(super) new: Vec<Chain>,
     pub(super) words: usize,
-    /// Chains left out because there were too many.
+    /// Number of chains left out because there were too many.
     pub(super) left_out: u64,
     pub(super) scratch: Vec<u64>,
 }
 
 impl Stacks {
-    /// The number of a chain (`bytes`: its words, little-endian).
+    /// Return the number of a chain. `bytes`: its words, little-endian.
     pub(super) fn number(&mut self, bytes: &[u8]) -> u64 {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -65,28 +65,28 @@ impl Stacks {
     }
 }
 
-/// What one worker found in one chunk.
+/// Contents of one chunk, as one worker read them.
 pub(super) struct Part {
-    /// Where its first record begins, and where the one after its last does.
+    /// Offsets of its first record, and of the record after its last.
     pub(super) start: usize,
     pub(super) next: usize,
     pub(super) end: End,
     pub(super) events: Vec<Ev>,
     pub(super) side: Vec<Side>,
-    /// Numbered within this chunk.
+    /// Stacks, numbered within this chunk.
     pub(super) stacks: Stacks,
-    /// For each FINISHED_ROUND the latest time before it.
+    /// Latest time before each FINISHED_ROUND.
     pub(super) rounds: Vec<u64>,
     pub(super) max: u64,
-    /// The earliest time of a record that is no sample.
+    /// Earliest time of a record that is no sample.
     pub(super) min: u64,
-    /// Where the time was that was looked up last (`ScanPlan::stretch`): those that follow are mostly there, too.
+    /// Stretch of the time looked up last (`ScanPlan::stretch`): most of the times that follow are in it, too.
     stretch: Option<(u64, u64, bool)>,
     pub(super) tally: Tally,
 }
 
 impl Part {
-    /// Its earliest time; MAX if it has none.
+    /// Return its earliest time; MAX if it has none.
     pub(super) fn earliest(&self) -> u64 {
         self.tally.first.unwrap_or(u64::MAX).min(self.min)
     }
@@ -95,7 +95,7 @@ impl Part {
 pub(super) enum End {
     More,
     Damaged(String),
-    /// At a compressed record.
+    /// The next record is compressed.
     Compressed,
 }
 
@@ -133,12 +133,12 @@ impl Tally {
     }
 }
 
-/// Whether a row is of the scheduler's events, which have the stack of their samples where it is asked for.
+/// Return whether a row is of the scheduler's events, which carry the stack of their samples if requested.
 fn of_scheduler(role: Role) -> bool {
     matches!(role, Role::Switch | Role::Waking)
 }
 
-/// Empty where the kernel could not read it.
+/// Return a text field; empty if the kernel could not read it.
 fn read_text<'a>(field: &Field, raw: &'a [u8]) -> Option<Cow<'a, str>> {
     match field.value(raw)? {
         // FAULT_STRING, kernel/trace/trace_probe.h
@@ -148,7 +148,7 @@ fn read_text<'a>(field: &Field, raw: &'a [u8]) -> Option<Cow<'a, str>> {
     }
 }
 
-/// Is this a time on a clock? perf's own records carry 0.
+/// Return whether this is a time on a clock. perf's own records have 0.
 #[inline(always)]
 pub(super) fn timed(time: &u64) -> bool {
     *time != 0 && *time != u64::MAX
@@ -172,7 +172,7 @@ impl ScanPlan {
                     !named || take.name.is_some()
                 });
             let mut takes: Vec<(&Meaning, Take)> = taken.collect();
-            // There are many of these: one event with the stack, not two.
+            // These are many: make one event with the stack, not two.
             let stacked = takes.iter().any(|(_, take)| take.stack);
             let carrier = takes.iter_mut().find(|(row, _)| of_scheduler(row.role));
             if let Some((_, take)) = carrier.filter(|_| stacked) {
@@ -206,7 +206,7 @@ impl ScanPlan {
         }
     }
 
-    /// A likely start of a record in the range: a place from which several plausible ones follow each other.
+    /// Return a likely start of a record in the range: one from which several plausible records follow each other.
     pub(super) fn guess(&self, bytes: &[u8], range: Range<usize>) -> Option<usize> {
         const CHAIN: usize = 8;
         let plausible = |at: usize| -> Option<usize> {
@@ -230,7 +230,7 @@ impl ScanPlan {
         })
     }
 
-    /// Reads the records that begin in `start..end`; the last may reach beyond.
+    /// Read the records that begin in `start..end`; the last may reach beyond.
     pub(super) fn read(&self, bytes: &[u8], start: usize, end: usize) -> Part {
         let mut part = Part {
             start,
@@ -286,7 +286,7 @@ impl ScanPlan {
             at = next;
         }
         part.next = at;
-        // Sorted here, where several cores work: putting sorted parts together costs little.
+        // Sorted here, where several cores work: merging sorted parts costs little.
         part.events.sort_by_key(|event| event.time);
         part
     }
@@ -299,7 +299,7 @@ impl ScanPlan {
         }
     }
 
-    /// The window that a time is in (true), or what is between two of them: its first and its last ns.
+    /// Return the first and the last ns of the window around a time (true), or of the time between two windows (false).
     fn stretch(&self, time: u64) -> (u64, u64, bool) {
         let Some(windows) = &self.windows else {
             return (0, u64::MAX, true);
@@ -450,7 +450,7 @@ impl ScanPlan {
         Some(())
     }
 
-    /// A record of the kernel that is no sample.
+    /// Read a record of the kernel that is no sample.
     pub(super) fn other(&self, header: Header, record: &[u8], part: &mut Part) {
         let layout = self
             .ids
@@ -518,7 +518,7 @@ impl ScanPlan {
                 else {
                     return Some(());
                 };
-                // The idle task is nobody's.
+                // The idle task belongs to no process.
                 if tid == 0 {
                     return Some(());
                 }
@@ -558,7 +558,7 @@ impl ScanPlan {
     }
 }
 
-/// The contents of an MMAP or MMAP2; `tail`: the bytes of its sample id.
+/// Return the contents of an MMAP or MMAP2. `tail`: bytes of its sample id.
 pub(super) fn map_of(header: Header, record: &[u8], tail: usize, time: u64) -> Option<Map> {
     let name_at = if header.kind == record::MMAP { 40 } else { 72 };
     let name = record.get(name_at..record.len().checked_sub(tail)?)?;
@@ -581,7 +581,7 @@ pub(super) fn map_of(header: Header, record: &[u8], tail: usize, time: u64) -> O
     })
 }
 
-/// What a record changes of address spaces: a mapping, or a new task.
+/// Return the change of address spaces that a record shows: a mapping, or a new task.
 pub(crate) fn space_change(record: &[u8], tail: usize) -> Option<Side> {
     let header = Header::at(record, 0).ok()?;
     let id = |at: usize| u32_at(record, at).map(|id| id as i32);

@@ -1,15 +1,14 @@
-//! What perf writes to a pipe, as it comes.
+//! Reads what perf writes to a pipe, as it comes.
 
 use super::*;
 
-/// perf's header, names and formats are far smaller; a stream with a larger head is no recording.
+/// Maximum size of a head. perf's header, names and formats are far smaller: a larger head is of no recording.
 const MOST_HEAD: usize = 256 << 20;
 
-/// Takes a recording's bytes piece by piece and gives its events back in time order. Keeps what is not yet complete, and
-/// no more.
+/// Reader of a recording that comes piece by piece. It yields events in time order, and keeps only what is incomplete.
 pub struct Stream {
     catalogue: Vec<Meaning>,
-    /// Bytes not read yet: the head, then less than a record.
+    /// Bytes not read yet: the head, later less than a record.
     rest: Vec<u8>,
     begun: Option<Begun>,
 }
@@ -31,7 +30,7 @@ impl Stream {
         }
     }
 
-    /// The next bytes. Error: they are no stream of perf's, or damaged.
+    /// Add the next bytes. Error: they are not perf's stream, or damaged.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.rest.extend_from_slice(bytes);
         if self.begun.is_none() {
@@ -64,7 +63,7 @@ impl Stream {
         if let Some(why) = damage {
             return Err(Error::damaged(why, next));
         }
-        // A record of size 0, which no further bytes complete.
+        // No further bytes complete a record of size 0.
         if let Err(NoRecord::Size(size)) = Header::at(&self.rest, whole) {
             return Err(Error::damaged(format!("a record of {size} bytes"), whole));
         }
@@ -72,21 +71,22 @@ impl Stream {
         Ok(())
     }
 
-    /// Nothing older than this can follow, ns on the recording's clock.
+    /// Hand on everything up to a time (ns on the recording's clock): nothing older can follow.
     pub fn complete(&mut self, upto: u64) {
         if let Some(begun) = &mut self.begun {
             begun.order.hand(upto);
         }
     }
 
-    /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.
+    /// Return the time up to which perf's own rounds show that nothing is missing, in ns on the recording's clock; 0 if
+    /// unknown.
     pub fn by_rounds(&self) -> u64 {
         self.begun
             .as_ref()
             .map_or(0, |begun| begun.order.rounds.complete)
     }
 
-    /// What is complete by now.
+    /// Return the batches that are complete by now.
     pub fn batches(&mut self) -> Vec<Batch> {
         let Some(begun) = &mut self.begun else {
             return Vec::new();
@@ -99,12 +99,12 @@ impl Stream {
         batches
     }
 
-    /// The head, once it is there: events and their formats, no records.
+    /// Return the head once it is complete: events and their formats, no records.
     pub fn head(&self) -> Option<&Reader> {
         self.begun.as_ref().map(|begun| &begun.reader)
     }
 
-    /// Events that the kernel dropped so far.
+    /// Return the number of events that the kernel dropped so far.
     pub fn lost(&self) -> u64 {
         self.begun.as_ref().map_or(0, |begun| {
             let tally = &begun.order.tally;
@@ -121,7 +121,7 @@ fn damage(end: &End) -> Option<String> {
     }
 }
 
-/// Where the records that are no part of perf's head begin; None: not yet there.
+/// Return the offset of the first record after perf's head. None: it has not come yet.
 fn head(bytes: &[u8]) -> Result<Option<usize>, Error> {
     let mut at = file::PIPE_HEADER;
     let Some(size) = u64_at(bytes, 8) else {
@@ -150,7 +150,7 @@ fn head(bytes: &[u8]) -> Result<Option<usize>, Error> {
     }
 }
 
-/// Bytes of the whole records at the begin.
+/// Return the size of the whole records at the start.
 fn whole_records(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Ok(header) = Header::at(bytes, at) {

@@ -1,40 +1,40 @@
-//! The end of what perf's overwriting buffers held: the part that all CPUs have whole.
+//! Cuts perf's overwriting buffers to the part at their end that all CPUs have complete.
 
 use super::*;
 
-/// A record's size has 16 bits: a full buffer lacks less than that.
+/// Upper bound of a record's size, which has 16 bits: a full buffer lacks less than that.
 const RECORD_MAX: u64 = 1 << 16;
 
-/// What is wanted of overwriting buffers. Times in ns on the recording's clock.
+/// Requested part of overwriting buffers. Times are ns on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// How much, up to when.
+    /// Length of the part, and its end.
     pub length: u64,
     pub upto: u64,
-    /// From when on everything was recorded.
+    /// Time from which on everything was recorded.
     pub since: u64,
-    /// Bytes of each CPU's buffer.
+    /// Size of each CPU's buffer in bytes.
     pub buffer: u64,
 }
 
-/// The part of a window that was recorded.
+/// Part of a window that was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub begin: u64,
     pub end: u64,
-    /// It would have begun before, had the buffers been larger.
+    /// It would begin earlier with larger buffers.
     pub overwritten: bool,
 }
 
 impl Reader {
-    /// Leaves out of `records` what happened before the window, except records of tasks and programs, which then have
-    /// no time; and LOST records, which concern the time between two windows: an overwriting buffer drops events only
-    /// while it is read (`rb->paused` in kernel/events/ring_buffer.c). Error: records lack their CPU.
+    /// Leave out of `records` what happened before the window. Records of tasks and programs stay, without a time. LOST
+    /// records go: an overwriting buffer drops events only while it is read, which is between two windows (`rb->paused`
+    /// in kernel/events/ring_buffer.c). Error: records lack their CPU.
     ///
-    /// A CPU with few events reaches further back than one with many: all are whole from the latest of their first
+    /// A CPU with few events reaches further back than one with many. All are complete from the latest of their first
     /// times on.
     pub fn keep(&mut self, window: &Window) -> Result<Extent, Error> {
-        // By CPU: bytes, and time of the oldest.
+        // By CPU: bytes, and the oldest time.
         let mut buffers: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
         let mut records = self.as_rounds_tell();
         while let Some(record) = records.next_in_file() {
@@ -66,7 +66,7 @@ impl Reader {
 }
 
 impl Record<'_> {
-    /// It is left out of a recording that begins at `since` (0: at the beginning of the file).
+    /// Return whether the record is left out of a recording that begins at `since` (0: at the file's beginning).
     pub(super) fn left_out(&self, since: u64) -> bool {
         match self.kind {
             _ if since == 0 => false,
@@ -78,8 +78,8 @@ impl Record<'_> {
 }
 
 impl<'a> Records<'a> {
-    /// The record without a time, as perf synthesizes it for the state when the window began. None: perf itself has
-    /// recorded the thread, later than that.
+    /// Return the record without a time, as perf synthesizes it for the state at the window's begin. None: perf itself
+    /// recorded the thread later.
     pub(super) fn before(&self, record: Record<'a>) -> Option<Record<'a>> {
         let thread = match record.kind {
             record::COMM => u32_at(&record.bytes, 12),
