@@ -1,7 +1,7 @@
-//! From events to answers: calls, requests and system calls, their histograms and columns.
+//! Turns events into answers: histograms and columns of calls, requests and system calls.
 //!
-//! One `Analysis` takes the batches of a recording in time order. It keeps what is open and the results, so its
-//! memory does not grow with the recording (columns apart, which are the result).
+//! An `Analysis` takes the batches of a recording in time order. It keeps what is open and the results, so its memory
+//! does not grow with the recording (except for columns, which are the result).
 
 mod daemon;
 mod kernel;
@@ -29,7 +29,7 @@ use requests::Syscall;
 pub use series::{Answer, Call, Columns, Detail, RequestRow, Series};
 use tally::{Function, Tally};
 
-/// A row of the catalogue.
+/// Row of the catalogue.
 #[derive(Clone, Copy)]
 struct Kind {
     role: Role,
@@ -40,7 +40,7 @@ struct Kind {
 
 #[derive(Default)]
 struct Task {
-    /// One for callbacks, one for kernel functions by probes, one for those by function_graph.
+    /// Stacks of callbacks, of kernel functions by probes, and of kernel functions by function_graph.
     stacks: [Stack; 3],
     syscall: Option<Syscall>,
     reads: Reads,
@@ -66,7 +66,7 @@ const MOST_FUNCTIONS: usize = 1 << 16;
 pub struct Analysis {
     arch: Arch,
     filters: Filters,
-    /// Start and end on the recording's clock.
+    /// Start and end of the selected range on the recording's clock.
     window: (u64, u64),
     serves: Serves,
     /// Threads with a selected name.
@@ -76,27 +76,27 @@ pub struct Analysis {
     follow_replies: bool,
     follow_requests: bool,
     tasks: FxHashMap<i32, Task>,
-    /// Threads and functions that they entered or left, where calls may have begun before the recording.
+    /// Threads and functions that they entered or left, if calls may have begun before the recording.
     entered: FxHashSet<(i32, u32)>,
     counts: RequestCounts,
-    /// Follows each request.
+    /// Observer of each request.
     stitch: Option<Box<Stitch>>,
-    /// Requests of selected callers on mounts not known yet, by `Story::id`.
+    /// Requests of selected callers on mounts that are unknown so far, by `Story::id`.
     undecided: FxHashSet<u32>,
-    /// The latest event's time.
+    /// Time of the latest event.
     now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
-    /// Connections whose daemon is known, or a read was seen of; requests whose read was not, by connection and
-    /// operation.
+    /// Connections whose daemon is known, or of which a read was seen. And: number of requests without a seen read, by
+    /// connection and operation.
     readable: FxHashSet<u64>,
     unread: FxHashMap<(u64, Operation), u64>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
-    /// Whether completions of io_uring are recorded; replies to requests that have not ended, by `Story::id`.
+    /// Completions of io_uring are recorded. And: replies to requests that have not ended, by `Story::id`.
     ring_events: bool,
     replied: FxHashMap<u32, Replied>,
     syscall_tallies: FxHashMap<(u64, Operation), Box<Tally>>,
-    /// How often events were dropped so far.
+    /// Number of times that events were dropped so far.
     losses: u32,
     columns: Option<Columns>,
     tree: Option<Tree>,
@@ -106,7 +106,7 @@ pub struct Analysis {
     addresses: FxHashMap<u64, u32>,
 }
 
-/// Reads a recording and answers. The reader's cores decode while this one pairs.
+/// Read a recording and return its answer. The reader's cores decode while this one pairs.
 pub fn analyse(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -125,8 +125,8 @@ pub fn analyse(
 }
 
 impl Analysis {
-    /// `catalogue` as given to the reader; `arch` as in the recording's header; `first` is the time of the
-    /// recording's first event, which only the filters `from` and `to` need.
+    /// Prepare an analysis. `catalogue`: as given to the reader. `arch`: as in the recording's header. `first`: time of
+    /// the recording's first event, needed only for the filters `from` and `to`.
     pub fn new(
         catalogue: &[Meaning],
         filters: Filters,
@@ -218,7 +218,7 @@ impl Analysis {
         }
     }
 
-    /// The next batch: all its events are later than those before.
+    /// Process the next batch: all its events are later than those before.
     pub fn push(&mut self, batch: &Batch) {
         batch.in_order(|item| match item {
             Item::Event(event) => self.event(event),
@@ -229,7 +229,7 @@ impl Analysis {
         });
     }
 
-    /// The recording's last event: open calls count until then.
+    /// Set the time of the recording's last event: open calls count until then.
     pub fn end_at(&mut self, time: u64) {
         self.now = self.now.max(time);
     }
@@ -271,7 +271,7 @@ impl Analysis {
         }
     }
 
-    /// The task or the recording ended: open calls about requests count until then.
+    /// Close the open calls of a task that has ended, or at the recording's end. Calls about requests count until then.
     fn abandon(&mut self, tid: i32, mut task: Task, time: u64) {
         let mut lost = Vec::new();
         for stack in &mut task.stacks {
@@ -321,7 +321,7 @@ impl Analysis {
         let by_operation = self.filters.by_operation && !daemon;
         for operation in function.operations(by_operation, call.operations) {
             let tally = function.tally(operation);
-            // A callback was counted when it was entered.
+            // A callback was counted at its entry.
             tally.entries += u64::from(!daemon);
             tally.reply(duration, until);
             tally.unfinished(duration);
@@ -329,7 +329,7 @@ impl Analysis {
         }
     }
 
-    /// Forwards to the stitching of requests.
+    /// Call `hand` with the stitching of requests.
     #[inline]
     fn follow(&mut self, hand: impl FnOnce(&mut Stitch, Tell)) {
         if let Some(mut stitch) = self.stitch.take() {
@@ -338,7 +338,8 @@ impl Analysis {
         }
     }
 
-    /// A call ends before its request is dropped, a request begins before the calls around it belong to it.
+    /// Process an event. A call ends before its request is dropped; a request begins before the calls around it belong
+    /// to it.
     #[inline]
     fn event(&mut self, ev: &Ev) {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
@@ -403,7 +404,7 @@ impl Analysis {
         }
     }
 
-    /// Calls whose return was not seen, or not surely theirs.
+    /// Count calls whose return was not seen, or not surely theirs.
     fn unreturned(&mut self, calls: impl IntoIterator<Item = Open>) {
         for call in calls {
             let function = &mut self.functions[call.function as usize];
@@ -552,7 +553,7 @@ impl Analysis {
     }
 }
 
-/// An event's task: the idle tasks are one per CPU, all with number 0.
+/// Return an event's task. The idle tasks, one per CPU, all have number 0; here each has its own.
 fn task_of(ev: &Ev) -> i32 {
     if ev.tid == 0 {
         !(ev.cpu as i32 & i32::MAX)

@@ -1,14 +1,14 @@
-//! Each request's whole life, from the system call that made it to that call's end: on the caller's side and on the
-//! daemon's.
+//! Follows each request's whole life, from the system call that made it to that call's end, on the caller's side and on
+//! the daemon's.
 //!
-//! A `Stitch` takes the batches of a recording in time order and reports each request's story once, when nothing more
-//! can be learned of it. It keeps only what is open. It joins events by (connection, unique) and the address of the
+//! A `Stitch` takes the batches of a recording in time order. It reports each request's story once, when nothing more
+//! can be learned of it, and keeps only what is open. It joins events by (connection, unique) and the address of the
 //! kernel's struct fuse_req (requests.rs), by the caller's thread, and by the daemon's thread.
 //!
-//! Several requests in one system call: the time before the first belongs to the first, the time after the last to
-//! the last, and what lies between two to the later one (`Mark::Resumed`), so nothing is counted twice. Of requests
-//! for which nobody waits (release, read-ahead) only what happens from their begin to their end is reported. Requests
-//! under way at once have each their own time: their sum may be longer than the call.
+//! If a system call makes several requests, the time before the first belongs to the first, the time after the last to
+//! the last. The time between two belongs to the later one (`Mark::Resumed`), so no time is counted twice. For requests
+//! that nobody waits for (release, read-ahead), only the time from begin to end is reported. Requests in flight at once
+//! have each their own time: their sum may be longer than the call.
 
 mod caller;
 mod cut;
@@ -45,19 +45,19 @@ pub use trace::{Fate, Mark, RequestCounts, Story, FATES, MARKS, MARK_NAMES};
 
 const MOST_COMMS: usize = 1 << 16;
 
-/// The daemon is gone: the kernel ends what it had not answered (fs/fuse/dev.c, fuse_abort_conn).
+/// Error of requests that the kernel ends because the daemon is gone (fs/fuse/dev.c, fuse_abort_conn).
 const ECONNABORTED: i32 = 103;
 
 #[derive(Clone, Copy)]
 struct Kind {
     role: Role,
     layer: Layer,
-    /// Of the catalogue, for entries and returns.
+    /// Function of the catalogue, for entries and returns.
     function: u32,
     place: Place,
     operation: Operation,
     returns: bool,
-    /// A kernel function that makes requests, not one that only handles them later.
+    /// The kernel function makes requests, and does not only handle them later.
     makes: bool,
 }
 
@@ -66,17 +66,17 @@ pub struct Stitch {
     filters: Filters,
     window: (u64, u64),
     kinds: Vec<Kind>,
-    /// The connections that daemon processes serve, where known; and all processes that served.
+    /// Connections that daemon processes serve, where known. And: all processes that served.
     serves: Serves,
     servants: FxHashSet<i32>,
-    /// By connection and length.
+    /// Requests without a known read, by connection and length.
     unread: FxHashMap<(u64, u64), Unread>,
-    /// Rings of io_uring, by the kernel's address; and what they may yet bring, by connection.
+    /// Rings of io_uring, by the kernel's address. And: requests that they may yet bring, by connection.
     rings: FxHashMap<u64, Ring>,
     waiting: FxHashMap<u64, Waiting>,
-    /// Their completions are recorded.
+    /// Completions of rings are recorded.
     ring_events: bool,
-    /// Threads of a daemon that are, or may be, in a system call that reads.
+    /// Threads that are, or may be, in a system call that reads, by daemon.
     reading: FxHashMap<i32, FxHashSet<i32>>,
     /// Daemons in which another thread answers than the one that read.
     hand: FxHashSet<i32>,
@@ -86,11 +86,11 @@ pub struct Stitch {
     callbacks: FxHashSet<i32>,
     /// Begins of requests are recorded.
     begins: bool,
-    /// The latest event's time.
+    /// Time of the latest event.
     now: u64,
-    /// By start.
+    /// Places of kernel functions, by start.
     places: Vec<(u64, Place)>,
-    /// Switches are recorded; and the bits of prev_state that show that a task is not ready to run.
+    /// Switches are recorded. And: bits of prev_state that show that a task is not runnable.
     switches: bool,
     asleep: u64,
     requests: Requests,
@@ -101,23 +101,23 @@ pub struct Stitch {
     comms: Vec<String>,
     comm_numbers: FxHashMap<String, u32>,
     losses: u32,
-    /// The shortest time seen between two events of one thread that follow each other in the kernel, ns.
+    /// Shortest time in ns between two events of one thread that follow each other in the kernel.
     least: u64,
-    /// A story is reported when its request ends; this is the last one, until its length is known.
+    /// Stories are reported when their request ends. And: the last such story, until its length is known.
     eager: bool,
     ended_last: Option<Slot>,
 }
 
-/// What is known beside the stories.
+/// Results beside the stories.
 pub struct Summary {
     pub info: ScanInfo,
-    /// Names of threads, by `Story::comm`.
+    /// Names of threads, indexed by `Story::comm`.
     pub comms: Vec<String>,
     /// `Stitch::event_cost`
     pub event_cost: Option<u64>,
 }
 
-/// Reads a recording and reports each request's story, in order of completion.
+/// Read a recording and report each request's story, in order of completion.
 pub fn stories(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -143,8 +143,8 @@ pub fn stories(
     })
 }
 
-/// The bits of sched_switch's prev_state that say that a task waits for something, as the recording's own format
-/// names them; without any it is ready to run (preempted).
+/// Return the bits of sched_switch's prev_state that show that a task waits, as the recording's own format names them.
+/// Without any of them the task is runnable (preempted).
 pub fn asleep(reader: &Reader) -> u64 {
     let format = reader
         .events()
@@ -152,7 +152,7 @@ pub fn asleep(reader: &Reader) -> u64 {
         .find(|event| event.name == "sched:sched_switch")
         .and_then(|event| event.format.as_deref());
     let bits = format.map_or(0, |format| format.flags("prev_state"));
-    // TASK_INTERRUPTIBLE and TASK_UNINTERRUPTIBLE, if the format does not define it.
+    // TASK_INTERRUPTIBLE and TASK_UNINTERRUPTIBLE, if the format does not define the bits.
     if bits == 0 {
         3
     } else {
@@ -161,7 +161,7 @@ pub fn asleep(reader: &Reader) -> u64 {
 }
 
 impl Stitch {
-    /// As `Analysis::new`; `asleep` is what the function of that name gives.
+    /// Prepare like `Analysis::new`. `asleep`: result of the function of that name.
     pub fn new(
         catalogue: &[Meaning],
         filters: Filters,
@@ -232,23 +232,23 @@ impl Stitch {
         }
     }
 
-    /// Bits of sched_switch's prev_state, as `asleep` gives them.
+    /// Set the bits of sched_switch's prev_state, as `asleep` returns them.
     pub(crate) fn set_asleep(&mut self, bits: u64) {
         self.asleep = bits;
     }
 
-    /// Maximum cost of an event, ns: the shortest time from a request's end to the waking of its caller, which the
-    /// kernel does right after. None if neither was seen.
+    /// Return the maximum cost of an event in ns. It is the shortest time from a request's end to the waking of its
+    /// caller, which the kernel does right after. None if neither was seen.
     pub fn event_cost(&self) -> Option<u64> {
         Some(self.least).filter(|ns| *ns < u64::MAX)
     }
 
-    /// Names of threads, by `Story::comm`.
+    /// Return the names of threads, indexed by `Story::comm`.
     pub fn comms(&self) -> &[String] {
         &self.comms
     }
 
-    /// The next batch: all its events are later than those before.
+    /// Process the next batch: all its events are later than those before.
     pub fn push(&mut self, batch: &Batch, tell: Tell) {
         batch.in_order(|item| match item {
             Item::Event(event) => self.event(event, tell),
@@ -256,21 +256,20 @@ impl Stitch {
         });
     }
 
-    /// Reports each story as soon as its request has ended, without what happens to the caller and the callback after
-    /// that.
+    /// Report each story as soon as its request has ended, without what the caller and the callback do after that.
     pub fn eager(mut self) -> Stitch {
         self.eager = true;
         self
     }
 
-    /// Reports requests that have ended. For an eager one, at the end of a batch.
+    /// Report requests that have ended. With `eager`, call this at the end of a batch.
     pub fn settle(&mut self, tell: Tell) {
         if let Some(slot) = self.ended_last.take() {
             self.tell(slot, tell);
         }
     }
 
-    /// Stories of requests that have begun and not ended, each with whether its end may be among what was lost.
+    /// Return the stories of requests that have begun and not ended, each with whether its end may have been lost.
     pub fn under_way(&self) -> impl Iterator<Item = (&Story, bool)> {
         let open = |open: &&Open| open.generation > 0 && !open.ended;
         let begun = self.slab.iter().filter(open);
@@ -279,13 +278,13 @@ impl Stitch {
             .map(|open| (&open.story, open.losses != self.losses))
     }
 
-    /// The ends of requests that have begun until now may be missed.
+    /// Note that ends of requests that have begun until now may be missing.
     pub fn lose(&mut self) {
         self.losses += 1;
         self.forget_lost(0);
     }
 
-    /// Gives up requests whose ends may have been lost, if there are more of them than `most`.
+    /// Give up requests whose ends may have been lost, if there are more than `most`.
     pub fn forget_lost(&mut self, most: usize) {
         let unsure = |open: &Open| open.generation > 0 && open.losses != self.losses;
         let places = self.slab.iter().zip(0u32..);
@@ -299,7 +298,7 @@ impl Stitch {
         }
     }
 
-    /// One event, for those who look at them one by one (`waiting`, `in_hand`); side-band records: `side`.
+    /// Process one event, for callers that look at events one by one (`waiting`, `in_hand`). Side-band records: `side`.
     #[inline]
     pub fn event(&mut self, ev: &Ev, tell: Tell) {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
@@ -338,23 +337,23 @@ impl Stitch {
         }
     }
 
-    /// As in the filters.
+    /// Return the daemons of the filters.
     pub fn daemons(&self) -> &[(i32, u64)] {
         &self.filters.daemons
     }
 
-    /// The time of the recording's last event: open requests count until then.
+    /// Set the time of the recording's last event: open requests count until then.
     pub fn end_at(&mut self, time: u64) {
         self.now = self.now.max(time);
     }
 
-    /// Reports the rest. Returns the names of threads.
+    /// Report the rest. Return the names of threads.
     pub fn finish(mut self, tell: Tell) -> Vec<String> {
         self.rest(tell);
         self.comms
     }
 
-    /// Reports the rest: no more events come.
+    /// Report the rest: no more events come.
     pub fn rest(&mut self, tell: Tell) {
         for place in 0..self.slab.len() {
             match self.slab[place].generation {
@@ -365,5 +364,5 @@ impl Stitch {
     }
 }
 
-/// Takes a story with the names of threads, by `Story::comm`.
+/// Receiver of a story, with the names of threads indexed by `Story::comm`.
 pub type Tell<'a> = &'a mut dyn FnMut(&Story, &[String]);

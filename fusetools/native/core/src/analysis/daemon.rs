@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// When the thread's reads returned data since its last reply: one of them brought the request.
+/// Times when the thread's reads returned data since its last reply: one of them brought the request.
 #[derive(Default)]
 pub(super) struct Reads {
-    /// Number of the thread's own events by then; 0 unless durations are corrected.
+    /// Time, and number of the thread's own events by then; 0 unless durations are corrected.
     pub(super) returns: Vec<(u64, u32)>,
     pub(super) replied: u64,
     pub(super) losses: u32,
@@ -17,7 +17,7 @@ impl Reads {
             self.returns.clear();
             self.losses = losses;
         }
-        // Callbacks read too. The first after the request's begin and the last are wanted.
+        // Callbacks read, too. Only the first read after the request's begin and the last one are needed.
         if self.returns.len() == 64 {
             self.returns.pop();
         }
@@ -25,13 +25,13 @@ impl Reads {
     }
 }
 
-/// The daemon has replied by a function of libfuse.
+/// Reply of the daemon through a function of libfuse.
 pub(super) struct Replied {
     function: u32,
     operation: Operation,
     /// `Story::id`
     request: Option<u32>,
-    /// The read that brought the request, as `Reads::returns` has it.
+    /// Read that brought the request, as in `Reads::returns`.
     read: Option<(u64, u32)>,
     /// The call may have begun before the recording.
     before: bool,
@@ -67,7 +67,7 @@ impl Analysis {
             counted,
             request,
             unique: ev.v[0],
-            // Counts the callback's own event, whose cost is that of its probes.
+            // Includes the callback's own event, whose cost is that of its probes.
             events: self.events(ev.tid).saturating_add(1),
             ..self.opened(ev, kind.function)
         };
@@ -77,7 +77,8 @@ impl Analysis {
         self.lose(lost);
     }
 
-    /// Whether a return without its entry ends a call that began before the recording: only a thread's first can.
+    /// Return whether a return without its entry ends a call that began before the recording: only a thread's first
+    /// can.
     fn began_before(&mut self, tid: i32, function: u32) -> bool {
         self.filters.begun_before && self.entered.insert((tid, function))
     }
@@ -89,7 +90,7 @@ impl Analysis {
         });
         self.lose(lost);
         let Some(call) = call else {
-            // The caller is unknown: a daemon's return without its entry has no request.
+            // A daemon's return without its entry has no request, so its caller is unknown.
             let before = self.began_before(ev.tid, kind.function);
             let wanted = !before
                 && self.in_window(ev.time)
@@ -139,8 +140,8 @@ impl Analysis {
         }
     }
 
-    /// ns of a callback up to a time, and the part of them before its reply. If durations are corrected, less the cost
-    /// of the callback's own probes and of its thread's events meanwhile.
+    /// Return the ns of a callback up to a time, and the part before its reply. If durations are corrected, subtract
+    /// the cost of the callback's own probes and of its thread's events meanwhile.
     pub(super) fn duration(&self, call: &Open, tid: i32, end: u64) -> (u64, Option<u64>) {
         let duration = end.saturating_sub(call.start);
         let replied = call.replied().filter(|until| *until <= duration);
@@ -162,7 +163,7 @@ impl Analysis {
         (until + after, Some(until))
     }
 
-    /// As `Stitch::events`; 0 unless durations are corrected.
+    /// Return `Stitch::events`; 0 unless durations are corrected.
     pub(super) fn events(&self, tid: i32) -> u32 {
         match (&self.stitch, self.filters.less()) {
             (Some(stitch), Some(_)) => stitch.events(tid),
@@ -170,7 +171,7 @@ impl Analysis {
         }
     }
 
-    /// As `Stitch::taken`.
+    /// Return `Stitch::taken`.
     pub(super) fn taken(&self, tid: i32) -> u64 {
         self.stitch.as_ref().map_or(0, |stitch| stitch.taken(tid))
     }
@@ -197,7 +198,7 @@ impl Analysis {
         }
     }
 
-    /// The daemon's call from the read that brought the request to the reply.
+    /// Note the daemon's call from the read that brought the request to the reply.
     pub(super) fn reply(&mut self, ev: &Ev, kind: Kind) {
         let unique = ev.v[0];
         let served = self.request_of(ev, Operation::UNKNOWN);
@@ -251,7 +252,7 @@ impl Analysis {
             events,
         };
         match request.filter(|_| self.ring_events && counts) {
-            // Which completion of a ring brought it is known only at its end.
+            // The ring's completion that brought it is known only at its end.
             Some((id, ..)) => {
                 self.replied.insert(id, replied);
             }
@@ -259,7 +260,7 @@ impl Analysis {
         }
     }
 
-    /// A request's story is complete: its answer is known.
+    /// Count the reply to a request whose story is complete.
     pub(super) fn replied_to(&mut self, story: &Story) {
         let Some(mut replied) = self.replied.remove(&story.id) else {
             return;
@@ -313,7 +314,7 @@ impl Analysis {
         }
     }
 
-    /// The request that the daemon is working on, and whether the filters select its caller.
+    /// Return the request that the daemon is working on, and whether the filters select its caller.
     pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
         self.stitch.as_ref()?.served(ev, operation)
     }
@@ -334,7 +335,7 @@ impl Analysis {
         let of_request = request.map(|(story, _)| story.connection);
         match self.serves.only(pid).or(of_request) {
             Some(connection) => filters.connections.contains(&connection),
-            // If its process serves other connections, it may be of one of those.
+            // If its process serves other connections, it may be one of theirs.
             None => !filters.daemon_pids.is_empty() && !self.serves.several(pid),
         }
     }

@@ -3,12 +3,12 @@
 use super::*;
 
 impl Analysis {
-    /// The function at an address that function_graph recorded.
+    /// Return the function at an address that function_graph recorded.
     pub(super) fn function_at(&mut self, address: u64) -> u32 {
         if let Some(function) = self.addresses.get(&address) {
             return *function;
         }
-        // Stands for all functions beyond the limit.
+        // ABSENT stands for all functions beyond the limit.
         let address = if self.addresses.len() < MOST_FUNCTIONS {
             address
         } else {
@@ -83,7 +83,7 @@ impl Analysis {
             function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
             return;
         };
-        // The tracer's own times, of another clock, give the duration: they belong to this very call, whatever was lost
+        // The tracer's own times, of another clock, give the duration. They belong to this very call, whatever was lost
         // meanwhile.
         let timed = calltime != ABSENT && rettime != ABSENT;
         let duration = match rettime.checked_sub(calltime) {
@@ -94,7 +94,7 @@ impl Analysis {
         self.kernel_return(ev, GRAPH, call, duration);
     }
 
-    /// Entry of a kernel function whose return the recording can show.
+    /// Open a call of a kernel function whose return the recording can show.
     pub(super) fn kernel_call(&mut self, ev: &Ev, which: usize, function: u32, depth: u64) {
         let counted = self.in_window(ev.time) && self.wants_caller(ev.pid, ev.tid);
         let mut call = Open {
@@ -128,7 +128,7 @@ impl Analysis {
         self.lose(lost);
     }
 
-    /// A call of the kernel layer has returned. No duration: this may not be its return.
+    /// Close a call of the kernel layer. `duration` None: this may be another call's return.
     pub(super) fn kernel_return(
         &mut self,
         ev: &Ev,
@@ -173,8 +173,8 @@ impl Analysis {
         }
     }
 
-    /// Whether a kernel function's call counts. If mounts are selected: only their daemons' calls, and those that made
-    /// one of their requests.
+    /// Return whether a kernel function's call counts. If mounts are selected, only their daemons' calls do, and those
+    /// that made one of their requests.
     pub(super) fn wants_kernel(&self, ev: &Ev, operations: u64) -> bool {
         self.wants_caller(ev.pid, ev.tid)
             && (self.filters.connections.is_empty()

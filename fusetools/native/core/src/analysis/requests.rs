@@ -5,7 +5,7 @@ use super::*;
 pub(super) struct Syscall {
     pub(super) number: u64,
     pub(super) start: u64,
-    /// Number of its thread's own events by then; 0 unless durations are corrected.
+    /// Number of its thread's own events by its start; 0 unless durations are corrected.
     pub(super) events: u32,
     pub(super) losses: u32,
     /// Operations of the selected requests that began in it.
@@ -13,7 +13,7 @@ pub(super) struct Syscall {
 }
 
 impl Analysis {
-    /// A complete request.
+    /// Count a complete request.
     pub(super) fn story(&mut self, story: &Story) {
         self.decide(story);
         self.replied_to(story);
@@ -39,7 +39,7 @@ impl Analysis {
             let reply = story.at(Mark::Reply);
             let to = reply.unwrap_or(story.until);
             let last = reply.map_or(Mark::End, |_| Mark::Reply);
-            // What a ring brings may be left out of a recording: then none has a read.
+            // A recording may lack what a ring brings: then no request has a read.
             let unseen = story.ring && read.is_none() && !self.ring_events;
             if read.is_some() {
                 self.readable.insert(story.connection);
@@ -56,7 +56,7 @@ impl Analysis {
         }
     }
 
-    /// Requests whose read was not seen are unmatched, unless nobody here reads any of their connection: virtiofs.
+    /// Count requests without a seen read as unmatched, unless no read of their connection can be seen here (virtiofs).
     pub(super) fn count_unread(&mut self) {
         for ((connection, operation), count) in std::mem::take(&mut self.unread) {
             let unknown = connection == ABSENT && !self.readable.is_empty();
@@ -68,7 +68,7 @@ impl Analysis {
         }
     }
 
-    /// A request has begun: the calls around it get its operation, if its caller and its mount are selected.
+    /// Begin a request: the calls around it get its operation, if its caller and its mount are selected.
     pub(super) fn begin(&mut self, ev: &Ev, kind: Kind) {
         let [_, connection, opcode, _] = ev.v;
         let operation = match opcode {
@@ -79,7 +79,7 @@ impl Analysis {
             return;
         }
         if connection == ABSENT && !self.filters.connections.is_empty() {
-            // Known when the daemon has it.
+            // Known once the daemon has it.
             let story = self.stitch.as_ref().and_then(|s| s.begun(ev.tid));
             self.undecided.extend(story.map(|story| story.id));
         } else if self.wants_connection(connection) {
@@ -100,7 +100,7 @@ impl Analysis {
         }
     }
 
-    /// The mount of a request may be known now.
+    /// Decide about an undecided request, if its mount is known by now.
     pub(super) fn decide(&mut self, story: &Story) {
         let known = story.connection != ABSENT && self.undecided.remove(&story.id);
         if known && self.wants_connection(story.connection) {
@@ -108,7 +108,7 @@ impl Analysis {
         }
     }
 
-    /// A thread of the daemon has got a request, or ended one.
+    /// Decide about the requests that a thread of the daemon has just got or ended.
     pub(super) fn settle(&mut self, tid: i32) {
         if self.undecided.is_empty() {
             return;
@@ -121,7 +121,7 @@ impl Analysis {
         }
     }
 
-    /// A request ends. Its thread's last event before is the entry of the system call that answers.
+    /// End a request. Its thread's last event before is the entry of the system call that answers.
     pub(super) fn end(&mut self, ev: &Ev) {
         let unique = ev.v[0];
         let events = self.events(ev.tid);
@@ -158,7 +158,7 @@ impl Analysis {
         self.syscall_unreturned(earlier);
     }
 
-    /// The system call that has returned, if its duration counts.
+    /// Return the system call that has returned, if its duration counts.
     pub(super) fn sys_exit(&mut self, ev: &Ev) -> Option<Syscall> {
         let [number, ret, ..] = ev.v;
         if self.arch.is_fake(number) {
@@ -185,7 +185,7 @@ impl Analysis {
         Some(syscall)
     }
 
-    /// The stitching has seen it return, too: the cost of recording in its requests is known.
+    /// Count a system call. The stitching has seen its return, too, so the cost of recording in its requests is known.
     pub(super) fn syscall_returned(&mut self, ev: &Ev, syscall: Syscall) {
         let number = syscall.number;
         let duration = ev.time.saturating_sub(syscall.start);

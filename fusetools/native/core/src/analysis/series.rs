@@ -1,51 +1,52 @@
-//! What comes back: series of calls, single calls and requests as columns.
+//! Answers: series of calls, single calls, and requests as columns.
 
 use super::*;
 
-/// What is wanted beside the series.
+/// Requested results beside the series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     #[default]
     None,
     Columns,
-    /// The kernel's calls as a tree of what called what.
+    /// The kernel's calls as a call tree.
     Tree,
-    /// The same, and each single call.
+    /// The tree, and each single call.
     Calls,
 }
 
-/// The calls of one function, or the requests of one operation.
+/// Calls of one function, or requests of one operation.
 #[derive(Clone, Debug)]
 pub struct Series {
     pub layer: Layer,
-    /// The function, the request's constant (`FUSE_LOOKUP`) or the system call.
+    /// Function, request's constant (`FUSE_LOOKUP`) or system call.
     pub function: String,
     pub operation: String,
-    /// Entries seen, or requests begun.
+    /// Number of entries seen, or of requests begun.
     pub entries: u64,
-    /// Entries whose return was not seen (or not surely theirs), and returns whose entry was not seen.
+    /// Number of entries whose return was not seen (or not surely theirs), and of returns whose entry was not seen.
     pub unmatched: u64,
     /// Durations of matched calls, and of `unanswered` ones.
     pub hist: Hist,
-    /// Calls open at the end of the recording or of their thread, and requests without an answer. They count until
-    /// then, so their durations are lower bounds.
+    /// Number of calls open at the end of the recording or of their thread, and of unanswered requests. They count
+    /// until then, so their durations are lower bounds.
     pub unanswered: u64,
-    /// The shortest of those, ns.
+    /// Shortest duration of those, ns.
     pub least: Option<u64>,
-    /// Of a kernel function: `unmatched` of all operations, each call once.
+    /// For a kernel function: `unmatched` of all operations, each call once.
     pub lost: u64,
-    /// Of callbacks, if any replied: the durations until the reply, and after it.
+    /// For callbacks, if any replied: durations until the reply, and after it.
     pub until_reply: Option<Hist>,
     pub after_reply: Option<Hist>,
-    /// Matched calls that no other call of the kernel layer encloses.
+    /// Number of matched calls that no other call of the kernel layer encloses.
     pub outermost: u64,
-    /// ns of all matched calls, less the calls inside them; only if all functions are recorded (function_graph).
+    /// Time in ns of all matched calls, less the calls inside them; only if all functions are recorded
+    /// (function_graph).
     pub own: Option<u128>,
-    /// The function's, if recorded by function_graph.
+    /// Address of the function, if recorded by function_graph.
     pub address: Option<u64>,
 }
 
-/// A matched call.
+/// Matched call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub layer: Layer,
@@ -55,11 +56,11 @@ pub struct Call {
     pub duration: u64,
     pub pid: i32,
     pub tid: i32,
-    /// 0 where not known.
+    /// 0 if unknown.
     pub unique: u64,
 }
 
-/// A request that has begun; 0 for a time not seen.
+/// Request that has begun; 0 for a time not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRow {
     /// 0 if the event lacks it; also for `unique` and `opcode`.
@@ -68,14 +69,14 @@ pub struct RequestRow {
     pub opcode: u32,
     pub begin: u64,
     pub end: u64,
-    /// Negated errno, 0 when it succeeded or has not ended.
+    /// Negated errno; 0 if it succeeded or has not ended.
     pub error: i32,
-    /// The caller.
+    /// Caller.
     pub pid: i32,
     pub tid: i32,
     pub callback_start: u64,
     pub callback_end: u64,
-    /// The daemon has copied it; the caller runs on.
+    /// Time when the daemon has it copied; time when the caller runs on.
     pub sent: u64,
     pub woken: u64,
 }
@@ -83,18 +84,18 @@ pub struct RequestRow {
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     pub functions: Vec<String>,
-    /// By start.
+    /// Sorted by start.
     pub calls: Vec<Call>,
-    /// By begin.
+    /// Sorted by begin.
     pub requests: Vec<RequestRow>,
-    /// Start and end of open requests' callbacks, by `Story::id`. Of nested ones (a stub around the real one) those of
-    /// the outermost, which returns last.
+    /// Start and end of open requests' callbacks, by `Story::id`. For nested ones (a stub around the real one): those
+    /// of the outermost, which returns last.
     pub(super) callbacks: FxHashMap<u32, (u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Those with anything in them, by layer, function and operation.
+    /// Series with anything in them, by layer, function and operation.
     pub series: Vec<Series>,
     pub requests: RequestCounts,
     pub columns: Option<Columns>,

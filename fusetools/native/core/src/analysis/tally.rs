@@ -9,14 +9,14 @@ pub(super) struct Tally {
     pub(super) hist: Hist,
     pub(super) unanswered: u64,
     pub(super) least: Option<u64>,
-    /// Until the reply, and after it.
+    /// Durations until the reply, and after it.
     pub(super) replied: Option<Box<(Hist, Hist)>>,
     pub(super) outermost: u64,
     pub(super) own: u128,
 }
 
 impl Tally {
-    /// For a call that replied after `until` ns.
+    /// Add a call that replied after `until` ns.
     pub(super) fn reply(&mut self, duration: u64, until: Option<u64>) {
         let Some(until) = until.filter(|until| *until <= duration) else {
             if let Some(replied) = &mut self.replied {
@@ -33,14 +33,14 @@ impl Tally {
         replied.1.add(duration - until);
     }
 
-    /// Its duration is a lower bound.
+    /// Add a call whose duration is a lower bound.
     pub(super) fn unfinished(&mut self, duration: u64) {
         self.hist.add(duration);
         self.unanswered += 1;
         self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
     }
 
-    /// `taken`: the cost of recording in it, ns, to be subtracted.
+    /// Add a request. `taken`: cost of recording in it in ns, to be subtracted.
     pub(super) fn request(&mut self, story: &Story, from: Option<u64>, to: u64, taken: u64) {
         self.entries += 1;
         let since = |from| to.saturating_sub(from).saturating_sub(taken);
@@ -52,26 +52,26 @@ impl Tally {
     }
 }
 
-/// A function of the catalogue.
+/// Function of the catalogue.
 pub(super) struct Function {
     pub(super) layer: Layer,
     pub(super) name: String,
     pub(super) operation: String,
     pub(super) named: Operation,
-    /// An entry is only open where the recording can show its return.
+    /// The recording can show its return; only then is an entry open.
     pub(super) returns: bool,
-    /// Recorded by function_graph.
+    /// Address, if recorded by function_graph.
     pub(super) address: Option<u64>,
     /// Index into `Columns::functions`.
     pub(super) column: u32,
-    /// Calls that are unmatched, each once.
+    /// Number of unmatched calls, each once.
     pub(super) lost: u64,
-    /// By operation; UNKNOWN: the operation of the name, if any.
+    /// Tallies by operation; UNKNOWN: the operation of the name, if any.
     pub(super) tallies: Vec<(Operation, Box<Tally>)>,
 }
 
 impl Function {
-    /// The operations under which a call counts that made requests of these.
+    /// Return the operations for which a call counts. `requested`: operations of the requests that it made, as bits.
     pub(super) fn operations(
         &self,
         apart: bool,

@@ -1,15 +1,15 @@
-//! The caller's side: its system calls, and which of its requests it waits for.
+//! Caller's side: its system calls, and the requests that it waits for.
 
 use super::*;
 
 impl Stitch {
-    /// The request that a thread waits for, or will run again after.
+    /// Return the request that a thread waits for, or will run again after.
     pub fn waiting(&self, tid: i32) -> Option<&Story> {
         let slot = self.waiting_slot(tid)?;
         self.get(slot).map(|open| &open.story)
     }
 
-    /// The request that a thread made last, if nothing else has happened on the thread since.
+    /// Return the request that a thread made last, if nothing else has happened on the thread since.
     pub fn begun(&self, tid: i32) -> Option<&Story> {
         let slot = self.tasks.get(tid)?.just_made?;
         self.get(slot).map(|open| &open.story)
@@ -30,17 +30,18 @@ impl Stitch {
         } else if of_first.has_caller() || !of_first.may_wait() {
             None
         } else {
-            Some(first.0) // of a file's pages it needs the first
+            Some(first.0) // of several pages, the caller needs the first
         }
     }
 
-    /// A thread has just made a request: the task that it wakes up now will serve it.
+    /// Return whether a thread has just made a request: the task that it wakes up now will serve it.
     pub fn asks(&self, tid: i32) -> bool {
         let task = self.tasks.get(tid);
         task.is_some_and(|task| task.just_made.is_some())
     }
 
-    /// The caller makes another request: earlier ones that have ended are complete, it did not wait for the others.
+    /// Handle the earlier requests of a caller that makes another one: those that have ended are complete, and it did
+    /// not wait for the others. Return those that stay open.
     pub(super) fn pass(
         &mut self,
         mut made: Vec<Slot>,
@@ -67,7 +68,7 @@ impl Stitch {
         made
     }
 
-    /// Nothing more will be seen of a request on the caller's side.
+    /// Close a request on the caller's side, where nothing more will be seen of it.
     pub(super) fn leave(&mut self, slot: Slot, time: u64, tell: Tell) {
         let Some(open) = self.get_mut(slot) else {
             return;
@@ -83,8 +84,8 @@ impl Stitch {
         self.close(slot, tell);
     }
 
-    /// The cost of recording in a request that its caller waited for adds to the cost in the caller's system call.
-    /// Everything about the caller's side is known by now.
+    /// Add the cost of recording in a request that its caller waited for to the cost in the caller's system call. The
+    /// caller's side is completely known by now.
     fn charge(&mut self, slot: Slot) {
         let Some(cost) = self.filters.less() else {
             return;
@@ -101,18 +102,19 @@ impl Stitch {
         }
     }
 
-    /// The cost of recording in a thread's current or last system call, ns, as far as known;
-    /// 0 unless `Filters::corrected`.
+    /// Return the cost of recording in a thread's current or last system call in ns, as far as known; 0 unless
+    /// `Filters::corrected`.
     pub fn taken(&self, tid: i32) -> u64 {
         self.tasks.get(tid).map_or(0, |task| task.taken)
     }
 
-    /// How many events of a thread itself were recorded so far, without the scheduler's.
+    /// Return the number of a thread's own events recorded so far, without the scheduler's.
     pub fn events(&self, tid: i32) -> u32 {
         self.tasks.get(tid).map_or(0, |task| task.events)
     }
 
-    /// A caller waits for it: from here on the caller's time belongs to this request.
+    /// Give the caller's time to this request from here on, because the caller waits for it. Return whether this is
+    /// new.
     pub(super) fn waits_for(&mut self, slot: Slot) -> bool {
         let switches = self.switches;
         let Some(open) = self
@@ -141,7 +143,7 @@ impl Stitch {
             from = task.accounted;
         }
         if from > begin {
-            // It was already under way while the caller waited for another one.
+            // It was already in flight while the caller waited for another one.
             story.clear(Mark::KernelEnter);
         } else if let Some(enter) = story.at(Mark::KernelEnter) {
             if enter < from {
@@ -152,7 +154,7 @@ impl Stitch {
         true
     }
 
-    /// A request has ended, or its end wakes the caller up: the caller was waiting for it.
+    /// Note that the caller was waiting for a request, which has ended or whose end wakes it up.
     pub(super) fn awaited(&mut self, slot: Slot) {
         if !self.waits_for(slot) {
             return;
@@ -166,14 +168,14 @@ impl Stitch {
         task.last = Some(slot);
         let end = story.marks[Mark::End as usize];
         if switches && task.switches && task.state == State::Running {
-            // It never slept, or is about to.
+            // The caller never slept, or is about to sleep.
             story.set(Mark::Runs, end);
             (story.idle[Mark::Runs as usize], story.late) = (Some(task.idle_at(end)), 0);
             task.resume(end);
             task.answered = Some(slot);
         } else {
             task.awaiting = Some(slot);
-            // Until it is seen to run.
+            // Until the caller is seen to run.
             task.resume(end);
         }
     }
@@ -228,7 +230,7 @@ impl Stitch {
             self.leave(slot, time, tell);
         }
         if let Some(task) = self.tasks.get_mut(tid) {
-            task.made = made; // its memory
+            task.made = made; // keep its memory
         }
     }
 
@@ -261,7 +263,7 @@ impl Stitch {
         let made = !task.made.is_empty();
         let after = task.events.wrapping_sub(task.events_then);
         if let (0, Some(call), Some(cost)) = (task.waits, syscall, self.filters.less()) {
-            // What the recorder did here lies in none of its requests' stages.
+            // The recorder's work here lies in none of its requests' stages.
             let events = u64::from(task.events.wrapping_sub(call.events));
             let met = Met {
                 events,

@@ -1,13 +1,13 @@
-//! A request's story cut into stages.
+//! Cuts a request's story into stages.
 //!
-//! A stage lies between two marks. A stage whose mark was not seen is joined with its neighbour and has both names,
-//! so a request's stages always make up its whole.
+//! A stage lies between two marks. A stage whose mark was not seen is joined with its neighbour and has both names, so
+//! a request's stages always make up its whole.
 
 use super::{Mark, Story};
 use crate::cost::{Cost, Met, OF_CALLBACK};
 use crate::events::ABSENT;
 
-/// The marks between which the stages lie; the first is `Resumed` for a further request of a system call.
+/// Marks between which the stages lie. The first is `Resumed` for a further request of a system call.
 const BOUNDS: [Mark; 9] = [
     Mark::SysEnter,
     Mark::KernelEnter,
@@ -24,7 +24,7 @@ const READ: usize = 3;
 const CALLBACK: usize = 4;
 const END: usize = 6;
 
-/// What lies between a bound and the next.
+/// Stages from each bound to the next.
 pub const STAGES: [&str; 8] = [
     "vfs_entry",
     "setup",
@@ -38,10 +38,10 @@ pub const STAGES: [&str; 8] = [
 const QUEUE: usize = 2;
 const DAEMON: usize = 4;
 const WAKEUP: usize = 6;
-/// Instead of `vfs_entry`: since the caller's last request in the same system call.
+/// Name in place of `vfs_entry`: the time since the caller's last request in the same system call.
 pub const BETWEEN: &str = "between";
 
-/// From one bound to another; `resumed`: the first is `Mark::Resumed`.
+/// Stage from one bound to another. `resumed`: the first is `Mark::Resumed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     pub from: u8,
@@ -50,7 +50,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// "queue"; "queue+dispatch" if they cannot be separated.
+    /// Return the name: "queue", or "queue+dispatch" if the two cannot be separated.
     pub fn name(&self) -> String {
         let names = (self.from..self.to).map(|at| match at {
             0 if self.resumed => BETWEEN,
@@ -63,15 +63,16 @@ impl Stage {
         (self.from as usize, self.to as usize) == (stage, stage + 1)
     }
 
-    /// From the queue to the reply: what the daemon's threads do.
+    /// Return whether the stage is the work of the daemon's threads: from the queue to the reply.
     pub fn is_the_daemons(&self) -> bool {
         usize::from(self.from) >= BEGIN && usize::from(self.to) <= END
     }
 
-    /// How its thread spent the time. Of the queue: no thread free, that thread without a CPU, one being woken up; of
-    /// the daemon: asleep, ready but without a CPU, left by its thread; of the caller's waking: ready but without a
-    /// CPU; of other stages: asleep, ready but without a CPU. The rest of the stage is copying, on a CPU, or waking.
-    /// ns; None if unknown.
+    /// Return how the stage's thread spent the time, in ns; None if unknown.
+    ///
+    /// Queue: no thread free; that thread without a CPU; one being woken up. Daemon: asleep; runnable without a CPU;
+    /// left by its thread. Caller's wake-up: runnable without a CPU. Other stages: asleep; runnable without a CPU. The
+    /// rest of the stage is copying, on a CPU, or waking.
     pub fn parts(&self, story: &Story) -> Option<[u64; 3]> {
         if self.is(QUEUE) {
             let parts = [story.no_thread, story.no_cpu, story.asleep];
@@ -85,7 +86,7 @@ impl Stage {
             return Some([story.late, 0, 0]).filter(|parts| parts[0] != ABSENT);
         }
         let (from, to) = (usize::from(self.from), usize::from(self.to));
-        // Of the caller, or of one thread of the daemon.
+        // Both marks are of the caller, or of one thread of the daemon.
         let same_thread = to <= BEGIN || (from, to) == (READ, CALLBACK) || from > DAEMON;
         if !same_thread || (from <= END && to > END) {
             return None;
@@ -98,10 +99,10 @@ impl Stage {
         Some([idle.blocked, idle.runnable, 0])
     }
 
-    /// The recorder's work within it on the threads that the request waits for.
+    /// Return the recorder's work in the stage on the threads that the request waits for.
     fn met(&self, story: &Story) -> Met {
         let from = match usize::from(self.from) {
-            // Where there is no callback, the daemon's time begins with its read.
+            // Without a callback, the daemon's time begins with its read.
             CALLBACK if story.at(Mark::CallbackEnter).is_none() => READ,
             from => from,
         };
@@ -112,7 +113,7 @@ impl Stage {
         met
     }
 
-    /// ns of a stage's blocked part that may be waiting for a CPU: no wake-up was recorded.
+    /// Return the ns of the stage's blocked part that may be waiting for a CPU, since no wake-up was recorded.
     pub(crate) fn unsplit(&self, story: &Story) -> u64 {
         if self.is(QUEUE) || self.is(WAKEUP) {
             return 0;
@@ -130,7 +131,7 @@ impl Stage {
     }
 }
 
-/// A stage of one request: its ns, the recorder's work in it, and the ns that `Cut::less` subtracted.
+/// Stage of one request: its ns, the recorder's work in it, and the ns that `Cut::less` subtracted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) stage: Stage,
@@ -139,7 +140,7 @@ pub(crate) struct Piece {
     pub(crate) taken: u64,
 }
 
-/// A request's stages in order, each with its ns. `total` is their sum.
+/// Stages of a request in order, each with its ns. `total` is their sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cut {
     pieces: [Piece; STAGES.len()],
@@ -148,9 +149,9 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// For a request that has begun and whose end is known. An asynchronous one lasts from its begin to its end; an
-    /// unanswered one until it was over, in the stage in which it was. Without a callback, the daemon's time is that
-    /// from its read to its reply.
+    /// Cut a request that has begun and whose end is known. An asynchronous request lasts from its begin to its end. An
+    /// unanswered one lasts until it was over, and ends in the stage in which it was. Without a callback, the daemon's
+    /// time runs from its read to its reply.
     pub fn new(story: &Story) -> Cut {
         let mut cut = Cut::default();
         let last = match story.is_unanswered() {
@@ -179,7 +180,7 @@ impl Cut {
                 }),
             };
             let Some(time) = time else { continue };
-            // A mark that contradicts the others is ignored.
+            // Ignore a mark that contradicts the others.
             let fits = match bound {
                 ..BEGIN => time <= begin,
                 BEGIN..=END => (begin..=end).contains(&time),
@@ -211,7 +212,7 @@ impl Cut {
         cut
     }
 
-    /// Without the cost of recording in each stage, at most the whole stage.
+    /// Subtract the cost of recording from each stage, at most the whole stage.
     pub fn less(mut self, cost: Cost) -> Cut {
         for piece in &mut self.pieces[..self.len] {
             let taken = piece.met.taken(cost, piece.ns);
@@ -226,7 +227,7 @@ impl Cut {
         self.pieces().map(|piece| (piece.stage, piece.ns))
     }
 
-    /// ns that `less` subtracted from the stages between two of the bounds.
+    /// Return the ns that `less` subtracted from the stages between two of the bounds.
     pub fn taken(&self, from: Mark, to: Mark) -> u64 {
         let bound = |mark| BOUNDS.iter().position(|bound| *bound == mark);
         let (from, to) = (bound(from).unwrap_or(0), bound(to).unwrap_or(0));
@@ -240,13 +241,13 @@ impl Cut {
     }
 }
 
-/// The recorder's work between a bound and the next.
+/// Return the recorder's work between a bound and the next.
 fn met_after(story: &Story, bound: usize) -> Met {
     let seen = |mark: Mark| u64::from(story.at(mark).is_some());
     let callback = seen(Mark::CallbackEnter);
     let (events, quarters) = match BOUNDS[bound] {
         Mark::SysEnter => (u64::from(story.before), 0),
-        // For the queueing and waking, and for the switch to the daemon's thread.
+        // For queueing and waking, and for the switch to the daemon's thread.
         Mark::Begin => (1 + 2 * seen(Mark::DaemonWaking), 0),
         Mark::Read => (1, callback),
         Mark::CallbackEnter => (u64::from(story.inside), OF_CALLBACK * callback),

@@ -1,24 +1,24 @@
-//! The daemon's side: which thread read the request, its callback, its reply.
+//! Daemon's side: the thread that read the request, its callback, its reply.
 
 use super::*;
 
-/// Requests of one connection and length without a known read, in the order of queuing.
+/// Requests of one connection and length without a known read, in order of queuing.
 #[derive(Default)]
 pub(super) struct Unread {
     pub(super) queue: VecDeque<Slot>,
-    /// Number of them that were read; which ones is unknown.
+    /// Number of them that were read, while it is unknown which.
     pub(super) taken: usize,
 }
 
-/// No daemon has more of them waiting (max_background, and one for each caller).
+/// Maximum number of them: no daemon has more waiting (max_background, and one for each caller).
 pub(super) const MOST_UNREAD: usize = 1 << 16;
 
 /// Maximum number of distinct lengths.
 pub(super) const MOST_LENGTHS: usize = 1 << 16;
 
 impl Stitch {
-    /// The request that a thread of the daemon works on: from its callback on; or from its read, if it is known by then
-    /// what that brought, and the daemon's threads do not hand requests to each other.
+    /// Return the request that a thread of the daemon works on, from its callback on. Return it from its read on if the
+    /// read's request is known, and the daemon's threads do not hand requests to each other.
     pub fn in_hand(&self, tid: i32) -> Option<&Story> {
         let task = self.tasks.get(tid)?;
         let callback = task.callbacks.last().and_then(|callback| callback.slot);
@@ -27,18 +27,18 @@ impl Stitch {
         self.get(slot).map(|open| &open.story)
     }
 
-    /// Requests of this daemon have been answered by other threads than those that read them.
+    /// Return whether requests of this daemon have been answered by other threads than those that read them.
     pub fn hands(&self, pid: i32) -> bool {
         self.hand.contains(&pid)
     }
 
-    /// The request that a thread has answered in the system call in which it is.
+    /// Return the request that a thread has answered in its current system call.
     pub fn answered(&self, tid: i32) -> Option<&Story> {
         let slot = self.tasks.get(tid)?.ended?;
         self.get(slot).map(|open| &open.story)
     }
 
-    /// A thread of a daemon has read so many bytes: identifies the request if only one fits. The kernel hands requests
+    /// Find the request that a daemon's thread has read, `len` bytes long, if only one fits. The kernel hands requests
     /// out in the order in which they are queued, each by a read of its length.
     pub(super) fn pair(&mut self, ev: &Ev, len: u64) {
         if !self.serves.knows(ev.pid) {
@@ -65,7 +65,7 @@ impl Stitch {
         }
     }
 
-    /// Requests without a known read that have not ended; None if there are none.
+    /// Return the requests without a known read that have not ended; None if there are none.
     fn waiting_unread(&mut self, connection: u64, len: u64) -> Option<Unread> {
         let mut unread = self.unread.remove(&(connection, len))?;
         unread.queue.retain(|slot| {
@@ -76,7 +76,8 @@ impl Stitch {
         (!unread.queue.is_empty()).then_some(unread)
     }
 
-    /// `sure`: a thread of the daemon has read one of these; else it may have read another connection's.
+    /// Find the request in `unread`. `sure`: a thread of the daemon has read one of these; else it may have read
+    /// another connection's.
     fn pair_one(&mut self, ev: &Ev, key: (u64, u64), mut unread: Unread, sure: bool) {
         let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
         match unread.queue.len() {
@@ -85,7 +86,7 @@ impl Stitch {
                     self.paired(slot, ev);
                 }
             }
-            // Which of them another thread may have read by then is unknown.
+            // It is unknown which of them another thread may have read by then.
             waiting => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
                     task.paired = None;
@@ -123,7 +124,7 @@ impl Stitch {
         self.was_read(slot, ev.tid, read, freed);
     }
 
-    /// This read brought it; the thread had been free for it since `freed`.
+    /// Note that this read brought the request. The thread had been free for it since `freed`.
     pub(super) fn was_read(&mut self, slot: Slot, tid: i32, read: Read, freed: u64) {
         let switches = self.switches;
         if let Some(open) = self.get_mut(slot) {
@@ -137,8 +138,8 @@ impl Stitch {
         self.split_queue(slot, read.enter.max(freed), read.run, read.exit);
     }
 
-    /// The system call of this thread that brought the request: the last one, or the first one since it was sent. One
-    /// of another length brought something else.
+    /// Find the system call of this thread that brought the request: the last one, or the first one since it was sent.
+    /// A call of another length brought something else.
     pub(super) fn take_read(&mut self, slot: Slot, tid: i32, last: bool) {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
@@ -167,7 +168,7 @@ impl Stitch {
         self.was_read(slot, tid, read, freed);
     }
 
-    /// The open request that the daemon has in hand.
+    /// Return the open request that the daemon has in hand.
     pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<Slot> {
         let unique = ev.v[0];
         if !Requests::is_numbered(unique) {
@@ -190,8 +191,8 @@ impl Stitch {
         self.slot_of(request)
     }
 
-    /// The connection from which a thread has read last since its last answer, if its process serves several; None if
-    /// unknown.
+    /// Return the connection that a thread has read from last since its last reply, if its process serves several; None
+    /// if unknown.
     fn read_of(&self, tid: i32) -> Option<u64> {
         let task = self.tasks.get(tid)?;
         let read = task.reads.iter().rev();
@@ -199,7 +200,7 @@ impl Stitch {
         known.next().filter(|_| !self.hands(task.pid))
     }
 
-    /// The connection that an event of a daemon is about; None if unknown.
+    /// Return the connection of a daemon's event; None if unknown.
     pub fn connection_of(&self, pid: i32, tid: i32, unique: u64) -> Option<u64> {
         let own = self.serves.of(pid);
         if own.len() < 2 {
@@ -210,8 +211,7 @@ impl Stitch {
         self.read_of(tid).or_else(|| Some(guess()?.0))
     }
 
-    /// The request that a call of the daemon is about, if it began in the recording, and whether the filters select its
-    /// caller.
+    /// Return the request of a daemon's call, if it began in the recording, and whether the filters select its caller.
     pub fn served(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
         let open = self.get(self.request_of(ev, operation)?)?;
         let begun = open.story.at(Mark::Begin).is_some();
@@ -235,7 +235,7 @@ impl Stitch {
             let same = |open: &Open| [open.story.unique, ABSENT].contains(&unique);
             self.get(*slot).is_some_and(same)
         });
-        // A callback without a request number makes no request of its own, if requests are recorded.
+        // A callback without a request number gets no request of its own, if requests are recorded.
         let own = unique != ABSENT || !self.begins || !kind.operation.has_reply();
         if slot.is_none() && around.is_some() {
             slot = around;
@@ -258,7 +258,7 @@ impl Stitch {
                 open.story.set(Mark::CallbackEnter, ev.time);
                 (open.idle, open.events, open.freed) = (idle, events, freed);
                 if open.story.reader != ev.tid {
-                    // What another thread did until then says nothing about this one.
+                    // The other thread's idle time until then says nothing about this one.
                     open.story.idle[Mark::Read as usize] = None;
                 }
                 open.story.idle[Mark::CallbackEnter as usize] = switches.then_some(idle);
@@ -294,7 +294,7 @@ impl Stitch {
         }
     }
 
-    /// The request that this thread has read last, if the callback that begins now may belong to it.
+    /// Return the request that this thread has read last, if the callback that begins now may belong to it.
     fn read_last(&self, tid: i32, operation: Operation) -> Option<Slot> {
         let task = self.tasks.get(tid)?;
         let slot = task.paired.filter(|_| !self.hands(task.pid))?;
@@ -304,7 +304,7 @@ impl Stitch {
         (fits && begins).then_some(slot)
     }
 
-    /// A callback without a request: a forget, or one whose begin is not in the recording.
+    /// Add a callback without a request: a forget, or one whose begin is not in the recording.
     pub(super) fn callback_alone(&mut self, ev: &Ev, kind: Kind) -> Slot {
         let unique = ev.v[0];
         let fate = if kind.operation.has_reply() {
@@ -321,7 +321,7 @@ impl Stitch {
         (open.ended, open.wanted) = (true, wanted);
         (open.story.connection, open.story.unique) = (connection, unique);
         if fate != Fate::NoReply && Requests::is_numbered(unique) {
-            // So that its end can be matched.
+            // Allows its end to be matched.
             let request = Request {
                 operation: kind.operation,
                 connection,
@@ -331,7 +331,7 @@ impl Stitch {
             let identity = Identity::new(unique, connection, ABSENT);
             self.slab[slot.0 as usize].key = Some(identity.key());
             if let Some(earlier) = self.requests.begin(identity, request) {
-                // It may be of another connection, which is unknown as well.
+                // The earlier one may be of another connection, which is unknown as well.
                 if let Some(open) = self.slot_of(&earlier).and_then(|slot| self.get_mut(slot)) {
                     open.key = None;
                 }
@@ -359,7 +359,7 @@ impl Stitch {
         else {
             return;
         };
-        // Whatever was entered after it cannot return any more.
+        // Callbacks entered after it cannot return any more.
         let lost: Vec<Callback> = match at + 1 < task.callbacks.len() {
             true => task.callbacks.drain(at + 1..).collect(),
             false => Vec::new(),
@@ -386,7 +386,7 @@ impl Stitch {
         let story = &mut open.story;
         story.set(Mark::CallbackReturn, ev.time);
         if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
-            // If anything answers, another thread will.
+            // If there is a reply, another thread sends it.
             story.slept(idle, open.idle);
         }
         self.done_on_the_daemons_side(slot, tell);
@@ -406,7 +406,7 @@ impl Stitch {
         }
     }
 
-    /// The daemon answers through a function of libfuse.
+    /// Note that the daemon answers through a function of libfuse.
     pub(super) fn reply(&mut self, ev: &Ev) {
         self.servants.insert(ev.pid);
         let Some(slot) = self.request_of(ev, Operation::UNKNOWN) else {
@@ -455,7 +455,7 @@ impl Stitch {
         }
     }
 
-    /// It has ended: no later read brings it.
+    /// Forget a request that has ended: no later read brings it.
     pub(super) fn forget_unread(&mut self, slot: Slot) {
         let Some(open) = self.get(slot) else { return };
         let key = (open.story.connection, open.story.request_len);
@@ -466,7 +466,7 @@ impl Stitch {
             return;
         };
         unread.queue.remove(at);
-        // If any of them had been read, this one had.
+        // If any of them had been read, this one was.
         unread.taken = unread.taken.saturating_sub(1);
         if unread.queue.is_empty() {
             self.unread.remove(&key);

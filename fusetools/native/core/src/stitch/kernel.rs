@@ -1,14 +1,14 @@
-//! A request in the kernel: its begin, its functions, its end.
+//! Request in the kernel: its begin, its functions, its end.
 
 use super::*;
 
-/// What a kernel function means for a request.
+/// Meaning of a kernel function for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Other,
     /// The caller waits in it.
     Wait,
-    /// The daemon fetches requests, or answers.
+    /// The daemon fetches requests; or answers.
     Fetch,
     Write,
 }
@@ -29,7 +29,7 @@ impl Stitch {
             ABSENT => kind.operation,
             opcode => Operation::of_opcode(opcode),
         };
-        // A daemon that ends a request sends out requests that waited in the background for their turn.
+        // A daemon that ends a request sends out requests that waited in the background.
         let own = match self.serves.of(ev.pid) {
             [] => self.servants.contains(&ev.pid),
             own => connection == ABSENT || own.contains(&connection),
@@ -38,7 +38,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
-        // It has run since the last request's end; when it began to run was not recorded.
+        // It has run since the last request's end; the time when it began to run was not recorded.
         task.awaiting = None;
         let open = &mut self.slab[slot.0 as usize];
         let story = &mut open.story;
@@ -102,7 +102,7 @@ impl Stitch {
     }
 
     pub(super) fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
-        // Where the request was queued it may have had no number yet.
+        // The request may have had no number yet where it was queued.
         if ev.v[3] != ABSENT && self.requests.any_unnumbered() {
             self.learn(ev, ev.v[0], ABSENT, ev.v[3]);
         }
@@ -175,7 +175,7 @@ impl Stitch {
             Place::Wait => self.runs(ev.tid, ev.time),
             Place::Fetch => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
-                    // If system calls are recorded, the thread's own is more precise.
+                    // If system calls are recorded, the thread's own call is more precise.
                     if task.syscall.is_none() {
                         let read = Read {
                             enter: task.fetches,
@@ -224,7 +224,7 @@ impl Stitch {
         }
     }
 
-    /// The caller goes to wait for the request that it made last.
+    /// Note that the caller goes to wait for the request that it made last.
     pub(super) fn wait(&mut self, tid: i32) {
         let slot = self.tasks.get(tid).and_then(|task| task.made.last());
         if let Some(slot) = slot.copied() {
@@ -304,7 +304,7 @@ impl Stitch {
                 && Requests::is_numbered(request.unique)
                 && request.unique != unique
         }) {
-            // Its end and the begin of the request that ends here were missed.
+            // The end of that request, and the begin of the one that ends here, were missed.
             if let Some(slot) = self.slot_of(&earlier) {
                 if let Some(open) = self.get_mut(slot) {
                     open.story.fate = Fate::Lost;
@@ -357,8 +357,7 @@ impl Stitch {
             self.serves.learn(ev.pid, to, open.story.connection);
         }
         let Some(open) = self.get(slot) else { return };
-        // Without a recorded return of a callback, the thread is known to have the request only until another thread
-        // answers.
+        // If the return of its callback is not recorded, a thread has the request only until another thread answers.
         let left = open.daemon_open || open.story.at(Mark::CallbackReturn).is_some();
         let moved = callback.is_some() && !left && open.story.daemon_tid != ev.tid;
         let begun = open.story.at(Mark::Begin).is_some();
@@ -368,7 +367,7 @@ impl Stitch {
         }
         let Some(open) = self.get(slot) else { return };
         if daemon && !aborted && callback.is_none() && begun {
-            // Without a callback, or the daemon's library answered by itself.
+            // There is no callback, or the daemon's library answered by itself.
             match open.paired {
                 Some(tid) if tid != ev.tid => {
                     self.hand.insert(ev.pid);
@@ -376,7 +375,7 @@ impl Stitch {
                 }
                 Some(_) => {}
                 None if by_kernel => self.slab[slot.0 as usize].story.handed = true,
-                // Several threads wait for the same ring, this is one of them.
+                // Several threads wait for the same ring; this is one of them.
                 None if commit.is_some() => {}
                 None if open.story.at(Mark::Read).is_some() && open.story.daemon_tid != ev.tid => {
                     self.slab[slot.0 as usize].story.handed = true;
@@ -472,7 +471,7 @@ impl Stitch {
                 story.elsewhere = 0;
             }
             _ => {
-                // Answered by another thread while the callback runs on.
+                // Another thread answered while the callback runs on.
                 let (tid, before) = (story.daemon_tid, open.idle);
                 let Some(idle) = self.tasks.get(tid).map(|task| task.idle_at(replied)) else {
                     return;

@@ -1,14 +1,16 @@
-//! FUSE over io_uring: which completion brought a request, and which thread takes it.
+//! FUSE over io_uring: the completion that brought a request, and the thread that takes it.
 //!
-//! An entry of a ring holds one request at a time. The kernel copies the request into it and posts a completion with the
-//! entry's mark (user_data); the daemon answers by a command with the same mark, and the kernel ends the request while
-//! that is submitted (fs/fuse/dev_uring.c). So at a request's end it is certain what had brought it; before, only if
-//! just one request can have come. The thread that submitted an entry's last command copies, at any time, even in the
-//! middle of other work; the thread that waits for the ring's completions takes, once it has finished what it had.
+//! An entry of a ring holds one request at a time. The kernel copies the request into it and posts a completion with
+//! the entry's mark (user_data). The daemon answers by a command with the same mark, and the kernel ends the request
+//! while that is submitted (fs/fuse/dev_uring.c). So a request's end shows for certain which completion had brought it;
+//! before, that is known only if just one request can have come.
+//!
+//! The thread that submitted an entry's last command copies, at any time, even in the middle of other work. The thread
+//! that waits for the ring's completions takes, once it has finished what it had.
 
 use super::*;
 
-/// No daemon has more of them.
+/// Maximum numbers: no daemon has more.
 const MOST_RINGS: usize = 1 << 12;
 const MOST_ENTRIES: usize = 1 << 12;
 /// Maximum number of a connection's requests that have begun and are not known to have been brought. With more, none is
@@ -18,36 +20,36 @@ const MOST_WAITING: usize = 1 << 10;
 /// IORING_OP_URING_CMD (include/uapi/linux/io_uring.h).
 const COMMAND: u64 = 46;
 
-/// More than one thread waits for a ring's completions, or one that cannot be seen.
+/// In place of a thread: several threads wait for a ring's completions, or one that cannot be seen.
 const UNKNOWN: i32 = -1;
 
 #[derive(Default)]
 pub(super) struct Ring {
-    /// The connection whose requests it carries.
+    /// Connection whose requests it carries.
     connection: Option<u64>,
-    /// The thread that waits for its completions.
+    /// Thread that waits for its completions.
     waiter: Option<i32>,
-    /// By mark.
+    /// Completions by mark.
     entries: FxHashMap<u64, Brought>,
 }
 
-/// A completion that no command has answered yet.
+/// Completion that no command has answered yet.
 #[derive(Clone, Copy)]
 struct Brought {
-    /// Who takes it.
+    /// Thread that takes it.
     tid: i32,
-    /// The system call during which it was posted, if that is the taker's wait; else the moment of the posting.
+    /// System call during which it was posted, if that is the taker's wait; else the moment of the posting.
     read: Read,
-    /// What it brought, if that is known before the end.
+    /// Request that it brought, if known before the request's end.
     slot: Option<Slot>,
 }
 
-/// A command of a ring, from its submission on.
+/// Command of a ring, from its submission on.
 #[derive(Clone, Copy)]
 pub(super) struct Commit {
     ring: u64,
     brought: Option<Brought>,
-    /// The kernel's own thread submits it: which of the daemon's threads answered is unknown.
+    /// The kernel's own thread submits it: the daemon's thread that answered is unknown.
     pub(super) by_kernel: bool,
 }
 
@@ -60,7 +62,7 @@ pub(super) struct Waiting {
 }
 
 impl Stitch {
-    /// A thread waits for the completions of a ring.
+    /// Note that a thread waits for the completions of a ring.
     pub(super) fn ring_wait(&mut self, ev: &Ev) {
         let ring = ev.v[0];
         let task = self.tasks.of(ev.tid);
@@ -83,26 +85,26 @@ impl Stitch {
         Some(self.rings.entry(number).or_default())
     }
 
-    /// The thread waits for completions of a ring that brings requests.
+    /// Return whether the thread waits for completions of a ring that brings requests.
     pub fn waits_for_ring(&self, tid: i32) -> bool {
         let ring = self.tasks.get(tid).and_then(|task| task.waits_for);
         let ring = ring.and_then(|number| self.rings.get(&number));
         ring.is_some_and(|ring| ring.connection.is_some())
     }
 
-    /// The thread waits for completions of any ring.
+    /// Return whether the thread waits for completions of any ring.
     pub fn waits_for_any_ring(&self, tid: i32) -> bool {
         let task = self.tasks.get(tid);
         task.is_some_and(|task| task.waits_for.is_some())
     }
 
-    /// A completion is posted.
+    /// Note that a completion is posted.
     pub(super) fn fetched(&mut self, ev: &Ev) {
         let [number, mark, result, _] = ev.v;
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
-        // Otherwise a failure, or a completion of another kind of command.
+        // Other results are failures, or of another kind of command.
         if result != 0 {
             return;
         }
@@ -146,7 +148,7 @@ impl Stitch {
         }
     }
 
-    /// The only request of a connection that can have been brought.
+    /// Return the only request of a connection that can have been brought.
     fn only_one(&mut self, connection: u64) -> Option<Slot> {
         let mut waiting = self.waiting.remove(&connection)?;
         waiting.slots.retain(|slot| self.waits(*slot));
@@ -164,7 +166,7 @@ impl Stitch {
         open.is_some_and(|open| !open.ended && open.story.at(Mark::Read).is_none())
     }
 
-    /// A request has begun: a ring may bring it.
+    /// Note that a request has begun: a ring may bring it.
     pub(super) fn may_come_by_ring(&mut self, slot: Slot, connection: u64) {
         if !self.ring_events {
             return;
@@ -180,7 +182,7 @@ impl Stitch {
         self.waiting.insert(connection, waiting);
     }
 
-    /// The taker's wait returns with what was posted meanwhile.
+    /// Set the read of all completions that were posted during the taker's wait, which returns now.
     pub(super) fn ring_returns(&mut self, tid: i32, read: Read) {
         let Some(task) = self.tasks.get_mut(tid) else {
             return;
@@ -199,11 +201,11 @@ impl Stitch {
             }
         }
         if let Some(task) = self.tasks.get_mut(tid) {
-            task.fetched = posted; // its memory
+            task.fetched = posted; // keep its memory
         }
     }
 
-    /// A command is submitted: an answer, where a request ends in it.
+    /// Note that a command is submitted. It is an answer if a request ends in it.
     pub(super) fn committed(&mut self, ev: &Ev) {
         let [ring, mark, opcode, by_kernel] = ev.v;
         let task = self.tasks.of(ev.tid);
@@ -221,7 +223,7 @@ impl Stitch {
         }
     }
 
-    /// A request ends; in a command of a ring, if that is its answer. Now it is known which completion had brought it.
+    /// Find the completion that had brought a request, if the request ends in a command of a ring.
     pub(super) fn answered_by_ring(&mut self, ev: &Ev, slot: Slot) -> Option<Commit> {
         let commit = self.tasks.get_mut(ev.tid)?.commit.take()?;
         let connection = self.get(slot)?.story.connection;
@@ -237,7 +239,7 @@ impl Stitch {
         Some(commit)
     }
 
-    /// This completion brought the request; its taker may have been at other work then.
+    /// Note that this completion brought the request. Its taker may have been busy then.
     fn take_brought(&mut self, slot: Slot, pid: i32, brought: Brought) {
         let Brought { tid, mut read, .. } = brought;
         let Some(open) = self.get(slot) else { return };
@@ -249,7 +251,7 @@ impl Stitch {
         let own = callback && open.story.daemon_tid == tid;
         let freed = match self.tasks.get(tid) {
             _ if own => open.freed,
-            // One system call may answer several: the taker was done with the first by then.
+            // One system call may answer several requests: the taker was done with the first by then.
             Some(task) if !callback => task.syscall.map_or(task.freed, |call| call.freed),
             _ => Freed::default(),
         };
@@ -261,7 +263,7 @@ impl Stitch {
             return;
         };
         if late {
-            // Only to copy it.
+            // It was woken only to copy the request.
             open.story.clear(Mark::DaemonWaking);
         }
         open.paired = (tid >= 0).then_some(tid);
@@ -274,7 +276,7 @@ impl Stitch {
         self.was_read(slot, tid, read, freed.time);
     }
 
-    /// Whether an unknown request of its connection has been brought since then.
+    /// Return whether a ring of the request's connection has brought an unknown request since `begin`.
     pub(super) fn may_have_fetched(&self, story: &Story, begin: u64) -> bool {
         let of = |ring: &&Ring| ring.connection.is_none_or(|of| of == story.connection);
         let mut entries = self

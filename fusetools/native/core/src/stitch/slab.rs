@@ -1,15 +1,15 @@
-//! The requests that are open, by slot, and their end.
+//! Open requests by slot, and their end.
 
 use super::*;
 
-/// An open story.
+/// Open story.
 pub(super) struct Open {
     pub(super) story: Story,
-    /// 0: nothing is open here.
+    /// 0: the slot is free.
     pub(super) generation: u32,
-    /// Its key among the open requests.
+    /// Key among the open requests.
     pub(super) key: Option<Key>,
-    /// Made by a caller that the filters let pass.
+    /// The filters select its caller.
     pub(super) wanted: bool,
     pub(super) losses: u32,
     /// The caller did something else meanwhile.
@@ -17,21 +17,20 @@ pub(super) struct Open {
     /// The caller has gone to wait for it.
     pub(super) waited: bool,
     pub(super) ended: bool,
-    /// Whether more may be seen of it on the caller's side, and on the daemon's.
+    /// More may be seen of it on the caller's side; on the daemon's.
     pub(super) caller_open: bool,
     pub(super) daemon_open: bool,
-    /// How long the daemon's thread had slept and waited for a CPU when its callback began; without a callback, when it
-    /// had read the request.
+    /// Idle time of the daemon's thread when its callback began; without a callback, when it had read the request.
     pub(super) idle: Idle,
-    /// The thread that read it, where that is known by order and length.
+    /// Thread that read it, if known by order and length.
     pub(super) paired: Option<i32>,
     /// More requests of its length were read at once than can be distinguished.
     pub(super) maybe_read: bool,
-    /// When its thread in the daemon ended, without an answer.
+    /// Time when its thread in the daemon ended without a reply.
     pub(super) left: Option<u64>,
-    /// Number of events of its thread by then.
+    /// Number of events of its thread at the time of `idle`.
     pub(super) events: u32,
-    /// When its callback's thread had finished the request before.
+    /// State of the callback's thread when it had finished its request before.
     pub(super) freed: Freed,
 }
 
@@ -58,7 +57,7 @@ impl Open {
     }
 }
 
-/// A place in the slab, with the generation of what is there.
+/// Place in the slab, with the generation of its content.
 pub(super) type Slot = (u32, u32);
 
 impl Stitch {
@@ -92,13 +91,13 @@ impl Stitch {
         (open.generation == slot.1).then_some(open)
     }
 
-    /// The story of an open request.
+    /// Return the slot of an open request's story.
     pub(super) fn slot_of(&self, request: &Request) -> Option<Slot> {
         let open = self.slab.get(request.place as usize)?;
         (open.generation > 0).then_some((request.place, open.generation))
     }
 
-    /// Reports a story that is complete on both sides.
+    /// Report a story that is complete on both sides.
     pub(super) fn close(&mut self, slot: Slot, tell: Tell) {
         let Some(open) = self.get(slot) else { return };
         if open.ended && !open.caller_open && !open.daemon_open {
@@ -138,7 +137,7 @@ impl Stitch {
         }
     }
 
-    /// A request whose end will not be seen.
+    /// Report a request whose end will not be seen.
     pub(super) fn give_up(&mut self, slot: Slot, tell: Tell) {
         let (losses, now) = (self.losses, self.now);
         let Some(open) = self.get_mut(slot) else {
@@ -161,7 +160,7 @@ impl Stitch {
         self.tell(slot, tell);
     }
 
-    /// A request was over at `until` without an answer.
+    /// Note that a request was over at `until` without a reply.
     pub(super) fn unanswered(&mut self, slot: Slot, until: u64) {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
@@ -204,18 +203,18 @@ impl Stitch {
         }
     }
 
-    /// Whether the thread in the daemon that a request is known to have come to still works on it.
+    /// Return whether the thread of the daemon that a request is known to have come to still works on it.
     fn works_on(&self, open: &Open) -> bool {
         let story = &open.story;
         let hands = self.hand.contains(&story.daemon_pid);
         let called = story.at(Mark::CallbackEnter).is_some() && (open.daemon_open || !hands);
-        // The thread may have left it to another thread, and wait for its next one.
+        // A thread that waits for its next request may have left this one to another thread.
         let reads = self.reading.get(&story.daemon_pid);
         let again = reads.is_some_and(|threads| threads.contains(&story.daemon_tid));
         called || (story.at(Mark::Read).is_some() && !hands && !again)
     }
 
-    /// A thread of a daemon ends, having slept for so long: what it worked on is nobody's from then on.
+    /// Note that a thread of a daemon ends, with this idle time: from then on nobody works on its requests.
     pub(super) fn leaves(&mut self, tid: i32, idle: Idle, time: u64) {
         for place in 0..self.slab.len() {
             let open = &self.slab[place];
@@ -230,7 +229,7 @@ impl Stitch {
         }
     }
 
-    /// Whether a thread of the request's daemon has read an unknown request since then.
+    /// Return whether a thread of the request's daemon has read an unknown request since `begin`.
     pub(super) fn may_have_read(&self, story: &Story, begin: u64) -> bool {
         let len = story.request_len;
         self.tasks.readers().any(|task| {

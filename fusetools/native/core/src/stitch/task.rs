@@ -1,14 +1,14 @@
-//! What is known of a thread: its state, its system call, its reads and callbacks.
+//! State of a thread: its scheduling, its system call, its reads and callbacks.
 
 use super::rings::Commit;
 use super::*;
 
-/// ns so far.
+/// Time that a thread had no CPU so far, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     pub blocked: u64,
     pub runnable: u64,
-    /// The part of `blocked` in waits without a recorded wake-up: the thread may have been ready before their end.
+    /// Part of `blocked` in waits without a recorded wake-up: the thread may have been runnable before their end.
     pub unsplit: u64,
 }
 
@@ -21,42 +21,42 @@ pub(super) enum State {
     Runnable,
 }
 
-/// A system call that brought data.
+/// System call that brought data.
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) enter: u64,
     pub(super) exit: u64,
     pub(super) run: Run,
-    /// When it returned.
+    /// Idle time at its return.
     pub(super) idle: Idle,
     pub(super) events: u32,
-    /// Bytes; 0 if unknown.
+    /// Number of bytes; 0 if unknown.
     pub(super) len: u64,
-    /// The connection whose requests it brings; ABSENT if unknown, or if the process serves no other.
+    /// Connection whose requests it brings; ABSENT if unknown, or if the process serves no other.
     pub(super) connection: u64,
-    /// It is known which request it brought.
+    /// The request that it brought is known.
     pub(super) claimed: bool,
 }
 
 impl Read {
-    /// It may have brought a request of that connection.
+    /// Return whether it may have brought a request of that connection.
     pub(super) fn may_be_of(&self, connection: u64) -> bool {
         connection == ABSENT || [ABSENT, connection].contains(&self.connection)
     }
 }
 
-/// When a thread last began to run, and since when it had been ready to; for how long in all it has been ready but
-/// without a CPU since its reply.
+/// Last run of a thread: since when it had been runnable, and when it began to run. `late`: total time that it has been
+/// runnable without a CPU since its reply.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) ready: u64,
     pub(super) runs: u64,
     pub(super) late: u64,
-    /// Since when another task delayed it by its own work on the CPU; equal to `runs` if none did.
+    /// Time since when another task delayed it by its own work on the CPU; equal to `runs` if none did.
     pub(super) delayed: u64,
 }
 
-/// When a thread last finished a request, and how long it had slept and how many events it had by then.
+/// State of a thread when it last finished a request: time, idle time, number of events.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Freed {
     pub(super) time: u64,
@@ -80,7 +80,7 @@ pub(super) struct Syscall {
     pub(super) losses: u32,
     pub(super) idle: Idle,
     pub(super) events: u32,
-    /// By then.
+    /// `Task::freed` at its start.
     pub(super) freed: Freed,
 }
 
@@ -89,59 +89,60 @@ pub(super) struct Task {
     pub(super) pid: i32,
     pub(super) comm: u32,
     pub(super) syscall: Option<Syscall>,
-    /// When it last returned from one.
+    /// Time of its last return from a system call.
     pub(super) left: u64,
 
-    /// Number of events recorded on it, without the scheduler's; the number when it last ran again; the last one's
-    /// time.
+    /// Number of events recorded on it, without the scheduler's; that number when it last ran again; time of the last
+    /// event.
     pub(super) events: u32,
     pub(super) events_then: u32,
     pub(super) seen: u64,
-    /// The cost of recording in the current or last system call, ns.
+    /// Cost of recording in the current or last system call, ns.
     pub(super) taken: u64,
 
     // As a caller
-    /// Requests of this system call that may have more events on this side.
+    /// Requests of this system call that may have more events on the caller's side.
     pub(super) made: Vec<Slot>,
-    /// The request made last, until the task does something else.
+    /// Last request made, until the task does something else.
     pub(super) just_made: Option<Slot>,
-    /// Ended; the task has yet to run.
+    /// Request that has ended while the task has yet to run.
     pub(super) awaiting: Option<Slot>,
-    /// Ended while the task was on a CPU; it has done nothing since.
+    /// Request that ended while the task was on a CPU; the task has done nothing since.
     pub(super) answered: Option<Slot>,
-    /// The last request that it waited for in this system call.
+    /// Last request that it waited for in this system call.
     pub(super) last: Option<Slot>,
     /// Number of requests that it waited for.
     pub(super) waits: u32,
-    /// Up to when its time in this system call is accounted for (0 outside); its idle time by then.
+    /// Time up to which this system call is accounted for (0 outside); idle time by then.
     pub(super) accounted: u64,
     pub(super) accounted_idle: Idle,
-    /// When it last ran again after a request.
+    /// Time when it last ran again after a request.
     pub(super) resumed: u64,
-    /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
+    /// Outermost open FUSE function of the kernel: its depth or number, how often it is open, and its start.
     pub(super) graph: Option<(u64, u64)>,
     pub(super) probe: Option<(u32, u32, u64)>,
-    /// When a FUSE function was last entered whose return is not recorded.
+    /// Time of the last entry of a FUSE function whose return is not recorded.
     pub(super) entered: u64,
-    /// Its idle time when the outermost FUSE function was entered.
+    /// Idle time when the outermost FUSE function was entered.
     pub(super) kernel_idle: Idle,
 
     // As a thread of the daemon
-    /// Its reads since its last answer.
+    /// Reads since its last reply.
     pub(super) reads: Vec<Read>,
     pub(super) callbacks: Vec<Callback>,
     pub(super) sent: Option<Slot>,
-    /// The last one that it is known to have read, by order and length.
+    /// Last request that it is known to have read, by order and length.
     pub(super) paired: Option<Slot>,
-    /// The request that this thread ended in this system call.
+    /// Request that this thread ended in this system call.
     pub(super) ended: Option<Slot>,
-    /// The request that it was woken up for.
+    /// Request that it was woken up for.
     pub(super) called: Option<Slot>,
-    /// When the kernel's function that takes answers was entered; when one that hands out requests was.
+    /// Last entry of the kernel's function that takes replies; time of that of one that hands out requests.
     pub(super) writes: Option<(u64, Idle, u32)>,
     pub(super) fetches: u64,
     pub(super) freed: Freed,
-    /// What was posted in rings while it waited for them (ring and mark); the ring for which it waits now; its command.
+    /// Completions posted in rings while it waited for them (ring and mark); the ring for which it waits now; its
+    /// command.
     pub(super) fetched: Vec<(u64, u64)>,
     pub(super) waits_for: Option<u64>,
     pub(super) commit: Option<Commit>,
@@ -150,7 +151,7 @@ pub(super) struct Task {
     pub(super) state: State,
     /// Woken up before its switch-out was recorded: it was about to sleep, on another CPU than its waker.
     pub(super) woken_early: bool,
-    /// Who woke it up last.
+    /// Task that woke it up last.
     pub(super) waker: i32,
     pub(super) since: u64,
     pub(super) idle: Idle,
@@ -179,14 +180,14 @@ impl Task {
         (self.state, self.since) = (state, time);
     }
 
-    /// An event of its own: it runs, whether or not its switch is recorded.
+    /// Count an event of its own: it runs, whether or not its switch is recorded.
     pub(super) fn event(&mut self, time: u64) {
         self.events = self.events.wrapping_add(1);
         self.seen = time;
         self.runs(time);
     }
 
-    /// It is seen at work.
+    /// Note that it is seen at work.
     pub(super) fn runs(&mut self, time: u64) {
         self.goes_on();
         if matches!(self.state, State::Blocked | State::Runnable) {
@@ -194,7 +195,7 @@ impl Task {
         }
     }
 
-    /// If it is on a CPU: it does something other than going to sleep.
+    /// Note that it does something other than going to sleep, if it is on a CPU.
     pub(super) fn goes_on(&mut self) {
         if self.state == State::Running {
             self.woken_early = false;
@@ -202,7 +203,7 @@ impl Task {
         }
     }
 
-    /// Since when it has been ready to run, if it does not run.
+    /// Return since when it has been runnable; `time` if it runs or sleeps.
     pub(super) fn ready(&self, time: u64) -> u64 {
         match self.known() {
             State::Runnable => self.since,
@@ -210,7 +211,7 @@ impl Task {
         }
     }
 
-    /// Its state, by everything recorded so far.
+    /// Return its state, by everything recorded so far.
     fn known(&self) -> State {
         match self.state {
             State::Blocked if self.woken_early => State::Runnable,
@@ -218,12 +219,12 @@ impl Task {
         }
     }
 
-    /// Somebody wakes it up.
+    /// Note that somebody wakes it up.
     pub(super) fn woken(&mut self, time: u64) {
         match self.state {
             State::Running => self.woken_early = true,
             State::Blocked | State::Unknown => {
-                // Within a sleep that is known, an earlier wake-up was for nothing.
+                // Within a known sleep, an earlier wake-up had no effect.
                 self.woken_early = self.state == State::Unknown;
                 self.enter_state(State::Runnable, time);
             }
@@ -231,7 +232,7 @@ impl Task {
         }
     }
 
-    /// `delayed`: as in `Run`.
+    /// Note that it runs. `delayed`: as in `Run`.
     pub(super) fn run(&mut self, time: u64, delayed: u64) {
         let ready = self.ready(time);
         self.enter_state(State::Running, time);
@@ -246,7 +247,7 @@ impl Task {
         };
     }
 
-    /// When the kernel's FUSE function that is at work was entered.
+    /// Return when the kernel's FUSE function that is at work was entered.
     pub(super) fn kernel_enter(&self) -> Option<u64> {
         let graph = self.graph.map(|(_, start)| start);
         let probe = self.probe.map(|(.., start)| start);
@@ -255,16 +256,16 @@ impl Task {
     }
 }
 
-/// Threads by their number: every switch needs two of them.
+/// Threads by number, for fast access: every switch needs two of them.
 #[derive(Default)]
 pub(super) struct Tasks {
     near: Vec<Option<Box<Task>>>,
     far: FxHashMap<i32, Box<Task>>,
-    /// Those that have read something.
+    /// Threads that have read something.
     readers: FxHashSet<i32>,
 }
 
-/// The kernel has no numbers beyond (PID_MAX_LIMIT, include/linux/threads.h).
+/// Upper bound of the kernel's numbers (PID_MAX_LIMIT, include/linux/threads.h).
 pub(super) const NEAR: usize = 1 << 22;
 
 impl Tasks {
@@ -284,7 +285,7 @@ impl Tasks {
         }
     }
 
-    /// A new one if there is none.
+    /// Return the thread with this number; a new one if there is none.
     #[inline]
     pub(super) fn of(&mut self, tid: i32) -> &mut Task {
         let at = tid as usize;
@@ -306,7 +307,7 @@ impl Tasks {
         self.readers.insert(tid);
     }
 
-    /// Those that have read something: far fewer than there are.
+    /// Return the threads that have read something: far fewer than there are.
     pub(super) fn readers(&self) -> impl Iterator<Item = &Task> {
         self.readers.iter().filter_map(|tid| self.get(*tid))
     }
@@ -320,7 +321,7 @@ impl Tasks {
     }
 }
 
-/// More than any program has open at once on one thread.
+/// Maximum number, more than any program has open at once on one thread.
 pub(super) const MOST_MADE: usize = 256;
 
 const MOST_READS: usize = 16;
@@ -337,7 +338,7 @@ impl Task {
         }
     }
 
-    /// Done with a request.
+    /// Note that it is done with a request.
     pub(super) fn free(&mut self, time: u64) {
         self.freed = Freed {
             time,
@@ -346,7 +347,7 @@ impl Task {
         };
     }
 
-    /// Between two system calls nothing is known.
+    /// Forget what holds only within a system call.
     pub(super) fn end_call(&mut self) {
         self.waits_for = None;
         self.commit = None;

@@ -1,25 +1,25 @@
-//! What is known of one request: its marks, its fate, and when its caller and its daemon's thread had no CPU.
+//! Story of one request: its marks, its fate, and when its caller and its daemon's thread had no CPU.
 
 use super::*;
 
-/// What happens to a request, in the order in which it does; but the callback may return at any time after it replied.
+/// Events of a request, in their order; but the callback may return at any time after it replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The caller's system call is entered: of the first request in it for which the caller waits.
+    /// The caller's system call is entered. Only of the first request in it for which the caller waits.
     SysEnter,
-    /// The caller runs again after its last request in the same system call: of the further ones.
+    /// The caller runs again after its last request in the same system call. Only of the further requests.
     Resumed,
-    /// The outermost of the kernel's FUSE functions that makes the request is entered.
+    /// The kernel's outermost FUSE function that makes the request is entered.
     KernelEnter,
     /// The request is queued.
     Begin,
     /// A thread of the daemon is woken up for it.
     DaemonWaking,
-    /// The thread that takes it runs, and is free to.
+    /// The thread that takes it runs, and is free for it.
     DaemonRuns,
     /// The kernel copies it to the daemon.
     Sent,
-    /// The daemon has it: the system call that brought it returns, else when the kernel copied it.
+    /// The daemon has it: the system call that brought it returns, or else the kernel has copied it.
     Read,
     CallbackEnter,
     /// The daemon enters the system call that answers.
@@ -27,18 +27,18 @@ pub enum Mark {
     End,
     /// The caller is woken up.
     Waking,
-    /// The caller runs again: on a CPU, else where it returns from waiting.
+    /// The caller runs again: on a CPU, or else where it returns from waiting.
     Runs,
     /// The kernel's FUSE function returns.
     KernelExit,
-    /// The caller's system call returns: of the last request in it for which the caller waited.
+    /// The caller's system call returns. Only of the last request in it for which the caller waited.
     SysExit,
     CallbackReturn,
 }
 
 pub const MARKS: usize = 16;
 
-/// As Python's columns are called.
+/// Names of Python's columns.
 pub const MARK_NAMES: [&str; MARKS] = [
     "sys_enter",
     "resumed",
@@ -58,24 +58,24 @@ pub const MARK_NAMES: [&str; MARKS] = [
     "callback_return",
 ];
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fate {
     /// Begun and ended.
     Matched,
-    /// Not ended when the recording did.
+    /// Not ended by the recording's end.
     Unfinished,
-    /// The caller left without an answer, since a signal came before the daemon took the request.
+    /// The caller left without a reply, since a signal came before the daemon took the request.
     Interrupted,
     /// Ended by the kernel, since the daemon was gone or the connection was aborted.
     Aborted,
-    /// The kernel expects no answer (forget, batch_forget): there is the callback alone.
+    /// The kernel expects no reply (forget, batch_forget): there is only the callback.
     NoReply,
     /// Begun before the recording.
     Before,
-    /// Its begin or its end is among what the recorder dropped.
+    /// The recorder dropped its begin or its end.
     Lost,
-    /// The kernel does not identify the request: its end cannot be matched.
+    /// The kernel does not identify the request, so its end cannot be matched.
     Unnumbered,
 }
 
@@ -90,71 +90,72 @@ pub const FATES: [(Fate, &str); 8] = [
     (Fate::Unnumbered, "unnumbered"),
 ];
 
-/// A request. Times are ns on the recording's clock, durations ns, both ABSENT if not recorded.
+/// Request. Times are ns on the recording's clock, durations ns; both are ABSENT if not recorded.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// No other story's of this recording.
+    /// Number that no other story of this recording has.
     pub id: u32,
     pub operation: Operation,
     pub fate: Fate,
     /// A caller sleeps until it is answered.
     pub waits: bool,
-    /// The answer came by io_uring.
+    /// The reply came through io_uring.
     pub ring: bool,
-    /// How many requests the caller waited for before it in the same system call.
+    /// Number of requests that the caller waited for before it in the same system call.
     pub nth: u32,
     /// ABSENT if unknown; also for `unique`, `opcode`, `nodeid` and the sizes.
     pub connection: u64,
     pub unique: u64,
     pub opcode: u64,
     pub nodeid: u64,
-    /// Bytes of the request and of its answer, each with its header.
+    /// Bytes of the request and of its reply, each with its header.
     pub request_len: u64,
     pub reply_len: u64,
     /// Bytes requested from the callback, or given to it to write.
     pub size: u64,
-    /// Negated errno; 0 when it succeeded or has not ended.
+    /// Negated errno; 0 if it succeeded or has not ended.
     pub error: i32,
-    /// Who made it, -1 where not known.
+    /// Process and thread that made it; -1 if unknown.
     pub pid: i32,
     pub tid: i32,
-    /// The caller's name, an index into `Stitch::comms`.
+    /// Caller's name, an index into `Stitch::comms`.
     pub comm: u32,
-    /// Who served it, -1 where not known.
+    /// Process and thread that served it; -1 if unknown.
     pub daemon_pid: i32,
     pub daemon_tid: i32,
-    /// The threads of the daemon that read it and that answered it, -1 where not known.
+    /// Threads of the daemon that read it and that answered it; -1 if unknown.
     pub reader: i32,
     pub replier: i32,
-    /// The caller's system call; ABSENT outside of any (a page fault).
+    /// System call of the caller; ABSENT outside of any (a page fault).
     pub syscall: u64,
     pub marks: [u64; MARKS],
-    /// From begin to read: the thread that took it was busy with something else; it was, but had no CPU; it slept and
-    /// was woken up, or another one was. The rest is the copying.
+    /// Parts of the time from begin to read. `no_thread`: the thread that took it was busy with something else.
+    /// `no_cpu`: that thread was busy, but had no CPU. `asleep`: it slept and was woken up, or another one was. The
+    /// rest is copying.
     pub no_thread: u64,
     pub no_cpu: u64,
     pub asleep: u64,
-    /// From the callback to the reply: the callback's thread slept; was ready, but had no CPU; had left the request
-    /// to another thread. The rest is on a CPU.
+    /// Parts of the time from the callback to the reply. The callback's thread was blocked; was runnable without a CPU;
+    /// had left the request to another thread (`elsewhere`). The rest is on a CPU.
     pub blocked: u64,
     pub runnable: u64,
     pub elsewhere: u64,
-    /// Of `blocked`: as in `Idle`.
+    /// Part of `blocked`, as in `Idle`.
     pub unsplit: u64,
-    /// Of `waking` to `runs`: another task had the CPU.
+    /// Part of the time from `waking` to `runs` in which another task had the CPU.
     pub late: u64,
-    /// Begun, and how it ended is known: when it was over. That is its end; its caller's return, which left without an
-    /// answer; or the recording's end.
+    /// Time when a begun request was over, if known: its end; the return of its caller, which left without a reply; or
+    /// the recording's end.
     pub until: u64,
-    /// Of one that was not answered: the mark that would have come next; `End` where that is not known.
+    /// Mark that would have come next in an unanswered request; `End` if unknown.
     pub next: Mark,
-    /// It was answered by another thread than the one that read it, and has no callback.
+    /// Another thread answered it than the one that read it, and it has no callback.
     pub handed: bool,
-    /// How long the threads had slept and waited for a CPU, by mark: the caller up to the begin and from `Runs` on, the
-    /// daemon's thread between. Only differences on one thread have a meaning.
+    /// Idle times of the threads by mark: of the caller up to the begin and from `Runs` on, of the daemon's thread
+    /// between. Only differences on one thread have a meaning.
     pub idle: [Option<Idle>; MARKS],
-    /// Events that the recorder took on the caller's thread before the begin and after it ran again, and on the
-    /// daemon's between the callback and the reply: system calls and functions.
+    /// Number of recorded events (system calls and functions). On the caller's thread: before the begin, and after it
+    /// ran again. On the daemon's thread: between the callback and the reply.
     pub before: u32,
     pub after: u32,
     pub inside: u32,
@@ -212,7 +213,7 @@ impl Story {
         self.marks[mark as usize] = time;
     }
 
-    /// The first of them only.
+    /// Set a mark, unless it was set before.
     pub(super) fn set_first(&mut self, mark: Mark, time: u64) {
         if self.marks[mark as usize] == ABSENT {
             self.set(mark, time);
@@ -232,19 +233,20 @@ impl Story {
         }
     }
 
-    /// How long its thread had slept and waited for a CPU by its reply, and when it began with it.
+    /// Set the blocked and runnable times. `idle`: idle time of its thread by its reply; `before`: when the thread
+    /// began with it.
     pub(super) fn slept(&mut self, idle: Idle, before: Idle) {
         self.blocked = idle.blocked.saturating_sub(before.blocked);
         self.runnable = idle.runnable.saturating_sub(before.runnable);
         self.unsplit = idle.unsplit.saturating_sub(before.unsplit);
     }
 
-    /// It has begun, and neither its end nor what became of it was lost.
+    /// Return whether it has begun, and neither its end nor its fate was lost.
     pub fn counts(&self) -> bool {
         self.until != ABSENT && self.at(Mark::Begin).is_some()
     }
 
-    /// It has begun, and the daemon gave no answer: its durations are lower bounds.
+    /// Return whether it has begun, and the daemon gave no reply: its durations are lower bounds.
     pub fn is_unanswered(&self) -> bool {
         matches!(
             self.fate,
@@ -252,13 +254,13 @@ impl Story {
         )
     }
 
-    /// ns from its begin until it was over, if that is known.
+    /// Return the ns from its begin until it was over, if known.
     pub fn duration(&self) -> Option<u64> {
         let begin = self.at(Mark::Begin).filter(|_| self.until != ABSENT)?;
         Some(self.until.saturating_sub(begin))
     }
 
-    /// How long the thread slept and waited for a CPU between two marks; None if unknown.
+    /// Return the idle time of the thread between two marks; None if unknown.
     pub fn idle_between(&self, from: Mark, to: Mark) -> Option<Idle> {
         let (from, to) = (self.idle[from as usize]?, self.idle[to as usize]?);
         Some(Idle {
@@ -268,20 +270,21 @@ impl Story {
         })
     }
 
-    /// From its begin, or from where it is first seen.
+    /// Return the time of its begin, or else of its first mark.
     pub fn start(&self) -> u64 {
         let first = self.marks.iter().copied().min().unwrap_or(ABSENT);
         self.at(Mark::Begin).unwrap_or(first)
     }
 }
 
-/// Requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the recording.
+/// Numbers of requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the
+/// recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     pub begun: u64,
     pub ended: u64,
     pub matched: u64,
-    /// Of those begun: the daemon gave no answer.
+    /// Number of begun requests without a reply.
     pub unanswered: u64,
 }
 
