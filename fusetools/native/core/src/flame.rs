@@ -1,4 +1,4 @@
-//! Stacks for flame graphs: what ran, what was waited for, and what both did for a request.
+//! Stacks for flame graphs: of what ran, of waits, and of both for requests.
 
 mod daemon;
 mod recent;
@@ -30,19 +30,19 @@ pub enum Graph {
     /// Samples on CPU; weights are their periods.
     #[default]
     OnCpu,
-    /// What was waited for, ns.
+    /// Waits, ns.
     OffCpu,
-    /// The same, below the waker's stack.
+    /// Waits, ns, below the waker's stack.
     OffWake,
-    /// What the callers of requests waited for: their stack, the request, what the daemon did meanwhile. ns.
+    /// Waits of requests' callers, ns: their stack, the request, what the daemon did meanwhile.
     Requests,
 }
 
-/// Of common_flags: in a hardware or software interrupt (TRACE_FLAG_HARDIRQ and _SOFTIRQ,
+/// Bits of common_flags: in a hardware or software interrupt (TRACE_FLAG_HARDIRQ and _SOFTIRQ,
 /// include/linux/trace_events.h).
 const IN_INTERRUPT: u64 = 8 | 16;
 
-/// Whose a task is.
+/// Role of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
     Workload,
@@ -50,28 +50,28 @@ pub enum Who {
     Other,
 }
 
-/// The selection; an empty list selects all.
+/// Selection of stacks; an empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     pub graph: Graph,
     /// Include waits outside requests (OffCpu, OffWake), and other processes than the workload and the daemons.
     pub all: bool,
     pub states: Vec<State>,
-    /// Only the callers', or only the daemons'.
+    /// Only the waits of callers, or only those of daemons.
     pub who: Option<Who>,
-    /// The workload's first process, or all its processes when the recording began; their children belong to it, too.
+    /// First process of the workload, or all its processes when the recording began; their children belong to it, too.
     /// Empty: there was no workload.
     pub workload: Vec<i32>,
-    /// Callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
+    /// Selected callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
     pub filters: Filters,
     pub operations: Vec<String>,
-    /// The kernel's symbols, instead of those that the recording has.
+    /// File with the kernel's symbols, instead of those that the recording has.
     pub kallsyms: Option<PathBuf>,
-    /// The directory below which the files of programs are, instead of what the recording has of them.
+    /// Directory below which the files of programs are, instead of what the recording has of them.
     pub symfs: Option<PathBuf>,
 }
 
-/// Something counted: how often, and the ns of it.
+/// Number of events, and the sum of their ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub count: u64,
@@ -85,50 +85,49 @@ impl Amount {
     }
 }
 
-/// Stacks and the accompanying figures.
+/// Stacks, and figures about them.
 #[derive(Clone, Debug, Default)]
 pub struct Flame {
-    /// "comm;outermost;…;innermost" and its weight.
+    /// Stack "comm;outermost;…;innermost", and its weight.
     pub stacks: Vec<(String, u64)>,
-    /// What is shown: samples, waits or requests; and of how many no stack was recorded.
+    /// Samples, waits or requests shown; and the number of those without a recorded stack.
     pub shown: Amount,
     pub stackless: u64,
     /// Weight of samples and waits whose stacks do not reach their thread's beginning.
     pub cut: u64,
-    /// Parts of it: the daemons' waits; stacks that were copied too short; copied stacks that the programs' tables do
-    /// not describe.
+    /// Parts of `cut`: the daemons' waits; stacks that were copied too short; copied stacks that the programs' tables
+    /// do not describe.
     pub cut_daemons: u64,
     pub cut_copied: u64,
     pub cut_unknown: u64,
-    /// Not shown: waits of a daemon without a request, of the workload outside requests, of others.
+    /// Waits that are not shown: of a daemon without a request, of the workload outside requests, of others.
     pub idle: Amount,
     pub own: Amount,
     pub others: Amount,
-    /// Requests whose end was not seen, and may lie within the recording: not shown.
+    /// Requests that are not shown because their end was not seen and may lie within the recording.
     pub unfinished: u64,
-    /// ns of the waits shown, of all states, in the order of `STATES`.
+    /// Time of the shown waits by state, ns, in the order of `STATES`.
     pub states: [u64; STATES.len()],
-    /// Of the waits shown: ns that threads of daemons waited.
+    /// Part of the shown waits that threads of daemons waited, ns.
     pub daemons: u64,
-    /// ns of requests that are not shown, as their caller waited for another one at the same time.
+    /// Time of requests that is not shown because their caller waited for another one at the same time, ns.
     pub shared: u64,
     /// Requests of the selected callers and mounts, of all operations.
     pub requests: RequestCounts,
-    /// Wake-ups with and without the waker's stack.
+    /// Numbers of wake-ups with and without the waker's stack.
     pub wakers: u64,
     pub wakers_stackless: u64,
     /// Names of frames, each with its file ("" for none), and whether it is the kernel's.
     pub frames: Vec<(String, String, bool)>,
-    /// What named the addresses of the kernel, and those of programs.
+    /// Sources of names, and counts, for addresses of the kernel and of programs.
     pub kernel: Named,
     pub user: Named,
-    /// Files with unnamed addresses: those without any symbols in the recording (or the directory), and those with
-    /// some.
+    /// Files with unnamed addresses: without any symbols in the recording (or the directory); with some symbols.
     pub without_symbols: Vec<String>,
     pub stripped: Vec<String>,
     /// Samples hold copies of user stacks that were not unwound.
     pub copied: bool,
-    /// Too many different stacks: some are cut.
+    /// There are too many different stacks: some are cut.
     pub full: bool,
 }
 
@@ -140,7 +139,7 @@ impl Flame {
         }
     }
 
-    /// Adds the weight of a cut stack to the sums, by why it is cut.
+    /// Add the weight of a cut stack to the sums, by the reason for the cut.
     fn reaches(&mut self, reach: Reach, weight: u64, daemons: bool) {
         if reach == Reach::Whole {
             return;
@@ -157,8 +156,8 @@ impl Flame {
     }
 }
 
-/// Reads a recording. `catalogue`: the events of requests (Stitch) and switches, and a `Role::Stack` for each event whose
-/// stacks are used; for OnCpu only the samples', unless requests are selected.
+/// Read a recording. `catalogue`: the events of requests (Stitch) and switches, and a `Role::Stack` for each event
+/// whose stacks are used. For OnCpu, only the samples' events are needed, unless requests are selected.
 pub fn flame(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -170,7 +169,7 @@ pub fn flame(
     Ok((info, flame))
 }
 
-/// The use of an event here.
+/// Use of an event here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Sample,
@@ -179,14 +178,14 @@ enum Use {
     BeginStack,
     /// A request ends.
     End,
-    /// A ring of io_uring has got one.
+    /// A ring of io_uring has got a request.
     Fetched,
-    /// The daemon's callback of that name.
+    /// The daemon's callback of that name is entered.
     Callback(u32),
     None,
 }
 
-/// What is noted about a wait when it begins.
+/// Facts about a wait, noted when it begins.
 #[derive(Clone, PartialEq, Eq)]
 struct Note {
     who: Who,
@@ -194,16 +193,15 @@ struct Note {
     wanted: bool,
     /// It belongs to a request.
     requested: bool,
-    /// For the next request, by a ring of io_uring.
+    /// The thread waits for the next request from a ring of io_uring.
     for_ring: bool,
-    /// Its stack, by the names at its beginning; ROOT: it is not selected.
+    /// Stack, by the names at the wait's beginning; ROOT: it is not selected.
     node: u32,
-    /// How far its stack reaches.
+    /// Extent of the stack.
     reach: Reach,
-    /// The rest is for a daemon's threads, whose waits are assigned to requests later. The thread's
-    /// name.
+    /// Thread's name. It and the fields below are for a daemon's threads, whose waits are assigned to requests later.
     comm: u32,
-    /// When it worked on selected requests, and on others.
+    /// Spans in which it worked on selected requests, and on others.
     claimed: Spans,
     of_others: Spans,
 }
@@ -220,26 +218,26 @@ struct Engine<'a> {
     spaces: Spaces,
     workload: FxHashSet<i32>,
     daemons: FxHashSet<i32>,
-    /// If requests are needed; and those complete since the last check.
+    /// Observer of requests, if needed; and the requests completed since the last check.
     stitch: Option<Stitch>,
     complete: Vec<Story>,
     off: OffCpu<Note>,
     /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
     switched: FxHashSet<i32>,
     exited: FxHashSet<i32>,
-    /// Requests' beginnings with their stacks, and callbacks.
+    /// Begins of requests with their stacks, and callbacks.
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
-    /// The threads of daemons; and requests that they have answered, by their stories' numbers, until these are reported.
+    /// Threads of daemons. And: requests that they have answered, by `Story::id`, until these are reported.
     pasts: Pasts,
     served: FxHashMap<u32, Served>,
-    /// Reported spans of a caller's time.
+    /// Reported spans of callers' time.
     spans: Recent<(u64, u64)>,
     frames: Frames<'a>,
     fold: Fold,
-    /// Node by (name of the thread, stack, version of its space).
+    /// Node by (thread's name, stack, version of its space).
     nodes: FxHashMap<(u32, u64, u64), u32>,
-    /// Frame by comm of the spaces.
+    /// Frame by number of a name in `Spaces::names`.
     comms: Vec<u32>,
     flame: Flame,
 }
@@ -333,7 +331,8 @@ impl<'a> Engine<'a> {
                 self.off.forget(*tid);
                 self.exited.remove(tid);
                 if pid != ppid {
-                    // perf may report the first process like those that existed before: that one has a parent, too.
+                    // perf may report the first process like those that existed before: the first one has a parent,
+                    // too.
                     if self.workload.contains(ppid) {
                         self.workload.insert(*pid);
                     } else if !self.ask.workload.contains(pid) {
@@ -411,7 +410,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A request ends: from now on the threads that worked on it are known.
+    /// Note a request that ends: from now on the threads that worked on it are known.
     fn answered(&mut self, ev: &Ev) {
         let open = self.stitch.as_ref().and_then(|s| s.answered(ev.tid));
         let open = open.filter(|story| story.at(Mark::End) == Some(ev.time));
@@ -424,7 +423,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    // Whose
+    // Roles and selection
 
     fn who(&self, pid: i32) -> Who {
         if self.daemons.contains(&pid) {
@@ -440,12 +439,12 @@ impl<'a> Engine<'a> {
         self.window.0 <= time && time < self.window.1
     }
 
-    /// Whether the request is selected.
+    /// Return whether the request is selected.
     fn wants(&self, story: &Story) -> bool {
         (self.operations == 0 || story.operation.bit() & self.operations != 0) && self.among(story)
     }
 
-    /// The same, whatever its operation.
+    /// Return whether the request is selected, whatever its operation.
     fn among(&self, story: &Story) -> bool {
         let filters = &self.ask.filters;
         let by_caller = filters.pids.is_empty() || filters.pids.contains(&story.pid);
@@ -459,7 +458,7 @@ impl<'a> Engine<'a> {
             && (filters.connections.is_empty() || filters.connections.contains(&story.connection))
     }
 
-    /// The task itself, by its number and name.
+    /// Return whether the task itself is selected, by its number and name.
     fn named(&self, pid: i32, tid: i32) -> bool {
         let filters = &self.ask.filters;
         (filters.pids.is_empty() || filters.pids.contains(&pid))
@@ -470,14 +469,14 @@ impl<'a> Engine<'a> {
                     .is_some_and(|comm| filters.comms.iter().any(|name| **name == *comm)))
     }
 
-    /// What a task does at this moment.
+    /// Return what a task does at this moment.
     fn note(&self, pid: i32, tid: i32) -> Note {
         let who = self.who(pid);
         let stitch = self.stitch.as_ref();
         let in_hand = stitch
             .and_then(|stitch| stitch.in_hand(tid))
             .filter(|story| {
-                // Nobody waits for what it does after its answer.
+                // Nobody waits for what it does after its reply.
                 story.at(Mark::End).is_none() && story.at(Mark::Reply).is_none()
             });
         let waiting = || stitch.and_then(|stitch| stitch.waiting(tid));
@@ -545,8 +544,8 @@ impl<'a> Engine<'a> {
         self.fold.add(node, period);
     }
 
-    /// The frame of a thread's name: a blank would end it in folded text. A thread that the daemon began meanwhile has
-    /// that of its process.
+    /// Return the frame of a thread's name, without blanks, which would end it in folded text. A thread that the daemon
+    /// has begun meanwhile gets its process's name.
     fn comm(&mut self, pid: i32, tid: i32) -> u32 {
         let known = self.spaces.comm_number(tid);
         let Some(number) = known.or_else(|| self.spaces.comm_number(pid)) else {
@@ -576,9 +575,9 @@ impl<'a> Engine<'a> {
         node
     }
 
-    /// `last`: the time of the recording's last event.
+    /// Return the result. `last`: time of the recording's last event.
     fn finish(mut self, last: u64) -> Flame {
-        // What goes on counts until then.
+        // Waits that go on count until then.
         for wait in self.off.rest(last) {
             if !self.exited.contains(&wait.tid) {
                 self.over(wait);
@@ -614,7 +613,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The source of names: the recording's, or the requested ones.
+/// Return the source of names: the recording's, or the requested ones.
 fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
     let text = reader.kallsyms().unwrap_or_default();
     let kernel = match &ask.kallsyms {
@@ -638,7 +637,8 @@ fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
     Ok(Frames::new(kernel, programs, files))
 }
 
-/// The kernel of a kallsyms that a user named. Error: it is not the one recorded, or hides its addresses.
+/// Read the kernel's symbols from a kallsyms that a user named. Error: they are of another kernel than the recorded
+/// one, or lack their addresses.
 fn kernel_of(reader: &Reader, path: &Path, text: Vec<u8>) -> Result<Kernel<'static>, Error> {
     let unfit = |why: &str| Error::Symbols {
         path: path.to_owned(),

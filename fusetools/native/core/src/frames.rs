@@ -1,4 +1,4 @@
-//! Whether the code of an ELF file keeps frame pointers, read from its unwind tables.
+//! Share of an ELF file's code that keeps frame pointers, read from its unwind tables.
 //!
 //! Source: the Linux Standard Base's `.eh_frame`, and DWARF's call frame instructions (version 5, 6.4.2). The file is
 //! hostile input: each byte of the table is looked at a bounded number of times.
@@ -11,26 +11,26 @@ use object::{Endianness, FileKind};
 
 use crate::elf::{error, read, Error};
 
-/// Longest augmentation string of a CIE that means something here ("zPLRSB").
+/// Maximum length of a CIE's augmentation string that means something here ("zPLRSB").
 const LONGEST_AUGMENTATION: usize = 16;
 
-/// The registers of a machine, as DWARF numbers them.
+/// Registers of a machine, as DWARF numbers them.
 #[derive(Clone, Copy)]
 struct Machine {
     frame_pointer: u64,
-    /// Where calls leave the return address in a register.
+    /// Register in which calls leave the return address, if any.
     link: Option<u64>,
 }
 
-/// The share (0 to 1, by bytes of code) of the functions that use the frame pointer's register which point with it to
-/// their caller's; the others break the chain. 0 if no function with a frame uses the register. None: unknown (no
-/// unwind tables, another machine than x86-64 and aarch64), or no function has a frame. 1 for Go, whose compiler keeps
-/// frame pointers and writes no such tables.
+/// Return the share of functions that keep the frame pointer, among those that use its register: 0 to 1, by bytes of
+/// code. The others break the chain of frames. 0: no function with a frame uses the register. 1: also for Go, whose
+/// compiler keeps frame pointers and writes no such tables. None: unknown (no unwind tables, another machine than
+/// x86-64 and aarch64), or no function has a frame.
 pub fn frame_pointers(path: &Path) -> Result<Option<f64>, Error> {
     frame_pointers_in(&read(path)?).map_err(|why| error(path, why))
 }
 
-/// The same, of a file's bytes.
+/// Return the share for a file's bytes.
 pub fn frame_pointers_in(data: &[u8]) -> Result<Option<f64>, String> {
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => {}
@@ -83,17 +83,17 @@ fn share(table: &[u8], machine: Machine) -> Option<f64> {
     framed.then_some(0.0)
 }
 
-/// What a function does with the frame pointer's register.
+/// Use of the frame pointer's register by a function.
 enum Usage {
     Preserved,
-    /// Uses it for something else.
+    /// The function uses it for something else.
     Lost,
     Alone,
     NoFrame,
 }
 
-/// A function's bytes, and what it does with the register. `entry`: what follows an entry's length, and begins `at`.
-/// None: the entry is not a function's, or damaged.
+/// Return a function's size in bytes, and its use of the register. `entry`: the bytes after an entry's length, which
+/// begin `at`. None: the entry is not a function's, or damaged.
 fn function(table: &[u8], at: usize, entry: &[u8], machine: Machine) -> Option<(u64, Usage)> {
     let mut bytes = Bytes(entry);
     let back = bytes.fixed(4)?;
@@ -124,14 +124,14 @@ impl<'a> Bytes<'a> {
         self.take(count).map(|_| ())
     }
 
-    /// A number of so many bytes, 8 at most.
+    /// Read a number of so many bytes, 8 at most.
     fn fixed(&mut self, count: usize) -> Option<u64> {
         let mut word = [0; 8];
         word[..count].copy_from_slice(self.take(count as u64)?);
         Some(u64::from_le_bytes(word))
     }
 
-    /// A ULEB128; of an SLEB128 the bits without the sign, for passing over it.
+    /// Read a ULEB128. An SLEB128 gives the bits without the sign, which suffices to skip it.
     fn uleb(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
@@ -144,7 +144,7 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    /// What follows the length of a CIE or an FDE; None at the table's end.
+    /// Read a CIE or an FDE, without its length; None at the table's end.
     fn entry(&mut self) -> Option<&'a [u8]> {
         let length = match self.fixed(4)? {
             0 => return None,
@@ -154,7 +154,7 @@ impl<'a> Bytes<'a> {
         self.take(length)
     }
 
-    /// How a CIE's FDEs encode addresses, and whether they say how long their augmentation is.
+    /// Read a CIE. Return how its FDEs encode addresses, and whether they state the length of their augmentation.
     fn cie(&mut self) -> Option<(u64, bool)> {
         if self.fixed(4)? != 0 {
             return None;
@@ -203,8 +203,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// From a function's call frame instructions: it keeps the frame pointer if on x86-64 they find its frame by it, or
-    /// if on aarch64 it is saved just below the return address.
+    /// Return a function's use of the register, from its call frame instructions. It keeps the frame pointer on x86-64
+    /// if they find its frame by it; on aarch64 if it is saved just below the return address.
     fn usage(mut self, pointer: u64, machine: Machine) -> Usage {
         let (mut saved, mut link, mut by_pointer, mut framed) = (None, None, false, false);
         while let Some(opcode) = self.fixed(1) {
@@ -271,7 +271,7 @@ mod tests {
         link: Some(30),
     };
 
-    /// A table: a CIE as compilers write it, then a function for each size and instructions.
+    /// Return a table: a CIE as compilers write it, then a function for each size and instructions.
     fn table(functions: &[(u32, &[u8])]) -> Vec<u8> {
         let mut table = vec![
             16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b,
@@ -294,7 +294,7 @@ mod tests {
     fn functions_count_by_their_bytes() {
         // push %rbp; mov %rsp,%rbp, as gcc describes it
         let preserved = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6];
-        // push %rbp as of any register to be saved
+        // push %rbp like any register to be saved
         let lost = [0x41, 0x0e, 16, 0x86, 2, 0x02, 200, 0x0e, 8];
         let alone = [0x44, 0x0e, 32];
         assert_eq!(
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(share(&table(&[(900, &alone)]), X86), Some(0.0));
         assert_eq!(share(&table(&[(900, &[0x41])]), X86), None);
         assert_eq!(share(&table(&[]), X86), None);
-        // What cannot be read ends the function's instructions, not the table.
+        // Unreadable instructions end the function's instructions, not the table.
         let odd = [0x3f, 0x0d, 6];
         assert_eq!(share(&table(&[(1, &odd), (2, &lost)]), X86), Some(0.0));
     }

@@ -1,5 +1,5 @@
-//! User stacks of threads that sleep in the kernel at this moment, without stopping them: the instruction and stack
-//! pointers that /proc/PID/task/TID/syscall shows (proc_pid_syscall(5)), and what lies on the stack above.
+//! User stacks of threads that sleep in the kernel at this moment, taken without stopping them. The sources are the
+//! instruction and stack pointers in /proc/PID/task/TID/syscall (proc_pid_syscall(5)), and the stack above.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::unwind::{Copied, Unwinding};
 /// perf's mask of SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
 const REGISTERS: u64 = 1 << 7 | 1 << 8;
 
-/// Code that a process has mapped: addresses, the offset in its file, its path there, and the name that reaches it here.
+/// Code that a process has mapped: addresses, offset in its file, its path there, and the path that reaches it here.
 #[derive(Clone, Debug)]
 pub struct Code {
     pub start: u64,
@@ -25,7 +25,7 @@ pub struct Code {
     pub place: PathBuf,
 }
 
-/// A thread: where it is, and the bytes from its stack pointer up.
+/// Position of a thread, and the bytes from its stack pointer up.
 #[derive(Clone, Debug)]
 pub struct Thread {
     pub ip: u64,
@@ -33,11 +33,11 @@ pub struct Thread {
     pub stack: Vec<u8>,
 }
 
-/// Names of the functions that each thread is in, innermost first, and whether they go on to where the thread began. The
-/// frame pointer is not shown: where a function's caller is found by it alone, the function's own code tells where it is,
-/// or the stack ends. x86-64 only. Debug files are not looked for below the mount points `avoid`.
+/// Return the names of each thread's functions, innermost first, and whether they reach the thread's start. The frame
+/// pointer is unknown. Where a function's caller is found by it alone, the function's own code tells the place, or the
+/// stack ends. x86-64 only. Debug files are not looked for below the mount points `avoid`.
 pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Vec<String>, bool)> {
-    let pid = 1; // any: there is but this process
+    let pid = 1; // any: there is only this process
     let mut spaces = Spaces::default();
     let mut files = Files {
         avoid,

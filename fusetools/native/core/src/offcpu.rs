@@ -1,18 +1,18 @@
 //! Time off the CPU: from a task's switch-out to its next switch-in, on whatever CPU that is.
 //!
-//! The scheduler's events (sched_switch, PERF_RECORD_SWITCH, sched_waking) are combined by task: a task that
-//! moves between CPUs is switched in where it goes. The idle tasks, all of number 0, are nobody's waiting.
+//! The scheduler's events (sched_switch, PERF_RECORD_SWITCH, sched_waking) are combined by task: a task that moves
+//! between CPUs is switched in where it goes. The idle tasks, all of number 0, wait for nothing.
 
 use rustc_hash::FxHashMap;
 
 use crate::events::ABSENT;
 
-/// Why a task was not running.
+/// State of a task that was not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// It waited for something.
     Blocked,
-    /// What it waited for had come, and it waited for a CPU.
+    /// It had been woken up, and waited for a CPU.
     Runnable,
     /// It was preempted.
     Preempted,
@@ -27,7 +27,7 @@ pub const STATES: [(State, &str); 4] = [
     (State::Either, "blocked_or_runnable"),
 ];
 
-/// Who ended a wait.
+/// Task that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waker {
     pub time: u64,
@@ -38,7 +38,7 @@ pub struct Waker {
     pub why: Why,
 }
 
-/// What a waker did.
+/// Reason of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The task itself woke the other one up.
@@ -49,7 +49,7 @@ pub enum Why {
     Interrupt,
 }
 
-/// A span off the CPU. `T`: what the caller noted when it began.
+/// Span off the CPU. `T`: the caller's note from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait<T> {
     pub pid: i32,
@@ -65,7 +65,7 @@ pub struct Wait<T> {
 }
 
 impl<T> Wait<T> {
-    /// The part of it in from..to, with another note.
+    /// Return the part of it in from..to, with another note.
     pub fn part<U>(&self, from: u64, to: u64, note: U) -> Wait<U> {
         Wait {
             pid: self.pid,
@@ -80,7 +80,7 @@ impl<T> Wait<T> {
         }
     }
 
-    /// Its parts and how long each took, ns; together the whole.
+    /// Return its parts and the ns of each; together they are the whole.
     pub fn parts(&self) -> [(State, u64); 2] {
         let whole = self.to - self.from;
         if self.preempted {
@@ -101,20 +101,20 @@ impl<T> Wait<T> {
 
 /// Tasks that are off the CPU.
 pub struct OffCpu<T> {
-    /// Those met so far, off it or not: one look-up for each event.
+    /// Tasks met so far, off the CPU or not: one look-up for each event.
     tasks: FxHashMap<i32, Task<T>>,
-    /// Bits of prev_state that say a task waits for something.
+    /// Bits of prev_state that show that a task waits for something.
     asleep: u64,
 }
 
 struct Task<T> {
     open: Option<Wait<T>>,
-    /// Who woke it up before its switch-out was recorded: it was about to sleep, on another CPU than its waker's.
+    /// Waker before its switch-out was recorded: it was about to sleep, on another CPU than its waker's.
     early: Option<Waker>,
 }
 
 impl<T> OffCpu<T> {
-    /// `asleep`: the bits of prev_state that say a task waits for something, as the recording's own format has them.
+    /// Start without tasks. `asleep`: bits of prev_state that show that a task waits, by the recording's own format.
     pub fn new(asleep: u64) -> OffCpu<T> {
         OffCpu {
             tasks: FxHashMap::default(),
@@ -129,7 +129,7 @@ impl<T> OffCpu<T> {
         })
     }
 
-    /// A task runs no more.
+    /// Note that a task is switched out.
     pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) {
         if tid == 0 {
             return;
@@ -150,13 +150,13 @@ impl<T> OffCpu<T> {
         });
     }
 
-    /// The wait that began at that very time.
+    /// Return the wait that began at exactly that time.
     pub fn begun(&mut self, tid: i32, time: u64) -> Option<&mut Wait<T>> {
         self.open(tid).filter(|wait| wait.from == time)
     }
 
-    /// A task is woken up. Only the first wake-up after its switch-out ends its wait; without one, the last wake-up
-    /// before it does, if the task did nothing after that.
+    /// Note that a task is woken up. Only the first wake-up after its switch-out ends its wait. Without one, the last
+    /// wake-up before does, if the task did nothing after that.
     pub fn wake(&mut self, tid: i32, waker: Waker) {
         let task = self.task(tid);
         match &mut task.open {
@@ -168,7 +168,7 @@ impl<T> OffCpu<T> {
         }
     }
 
-    /// A task runs: its wait, where it had one and its beginning was seen.
+    /// Note that a task runs. Return its wait, if it had one and its beginning was seen.
     pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
         let task = self.tasks.get_mut(&tid)?;
         task.early = None;
@@ -178,17 +178,17 @@ impl<T> OffCpu<T> {
         Some(wait)
     }
 
-    /// A task has ended, or another has got its number.
+    /// Forget a task that has ended, or whose number another one has got.
     pub fn forget(&mut self, tid: i32) {
         self.tasks.remove(&tid);
     }
 
-    /// What a task waits for at this moment.
+    /// Return the wait of a task that is off the CPU.
     pub fn open(&mut self, tid: i32) -> Option<&mut Wait<T>> {
         self.tasks.get_mut(&tid)?.open.as_mut()
     }
 
-    /// Waits that have not ended: they last at least until `time`.
+    /// Return the waits that have not ended: they last at least until `time`.
     pub fn rest(&mut self, time: u64) -> Vec<Wait<T>> {
         let mut rest: Vec<Wait<T>> = self
             .tasks
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn who_is_woken_before_its_switch_out_is_recorded_is_ready_from_there_on() {
         let mut off = OffCpu::new(0xff);
-        // On its way to sleep; if it went on first, or was preempted, the wake-up belongs to no sleep.
+        // The task is on its way to sleep. If it went on first, or was preempted, the wake-up belongs to no sleep.
         for (acts, state, parts) in [
             (false, 1, [(State::Blocked, 0), (State::Runnable, 10)]),
             (true, 1, [(State::Either, 10), (State::Runnable, 0)]),
@@ -270,7 +270,7 @@ mod tests {
         let wait = off.on(5, 210).unwrap();
         assert_eq!(wait.parts(), [(State::Blocked, 7), (State::Runnable, 3)]);
         assert_eq!(wait.waker, Some(waker(207)));
-        // The next sleep has neither.
+        // The next sleep has no wake-up.
         off.out(5, 5, 300, 1, ());
         assert_eq!(off.rest(310)[0].waker, None);
         off.wake(5, waker(390));

@@ -1,4 +1,4 @@
-//! Call chains to frames with names, and stacks added up.
+//! Turns call chains into frames with names, and adds stacks up.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,29 +13,29 @@ use crate::programs::Programs;
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
 
-/// Marks in a call chain that say whose addresses follow (enum perf_callchain_context).
+/// Marks in a call chain that tell whose addresses follow (enum perf_callchain_context).
 pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
 pub(crate) const CONTEXT_KERNEL: u64 = -128i64 as u64;
 pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 
-/// Frames of a stack that are shown: deeper pictures are useless. (The kernel records 127 by default.)
+/// Maximum number of shown frames of a stack: deeper pictures are useless. (The kernel records 127 by default.)
 pub const DEEPEST: usize = 1024;
-/// Maximum number of different stacks, counted with all that are the beginning of one.
+/// Maximum number of different stacks, including all beginnings of stacks.
 const MOST_NODES: usize = 1 << 22;
-/// Bytes of all stacks as text.
+/// Maximum size of all stacks as text, in bytes.
 const MOST_TEXT: usize = 1 << 30;
 
-/// How far a user stack goes.
+/// Extent of a user stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// To where the thread began.
+    /// It reaches the thread's beginning.
     Whole,
-    /// A program's tables do not describe the rest.
+    /// It ends where a program's tables do not describe the rest.
     #[default]
     Cut,
-    /// As far as frame pointers lead, or no further than the kernel.
+    /// It goes as far as frame pointers lead, or no further than the kernel.
     Unfollowed,
-    /// As far as it was copied.
+    /// It goes as far as it was copied.
     Copied,
 }
 
@@ -48,13 +48,13 @@ pub struct Named {
     pub nameless: u64,
 }
 
-/// Where a frame's code is.
+/// Place of a frame's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     Kernel,
-    /// A library or program: index into `Frames::files`.
+    /// Library or program: index into `Frames::files`.
     File(u32),
-    /// A thread's name, or a frame that stands for something else than a function.
+    /// Thread's name, or a frame that stands for something else than a function.
     Other,
 }
 
@@ -63,36 +63,36 @@ pub struct Frames<'a> {
     kernel: Option<Kernel<'a>>,
     programs: Programs,
     host: Option<Files>,
-    /// The recording's kernel modules: start, end, name.
+    /// Kernel modules of the recording: start, end, name.
     modules: Vec<(u64, u64, String)>,
-    /// By file of the recording's spaces.
+    /// Functions by file of the recording's spaces.
     tables: FxHashMap<u32, Option<Table>>,
     pub files: Vec<MappedFile>,
     pub names: Vec<(Box<str>, Origin)>,
     known: FxHashMap<Origin, FxHashMap<Box<str>, u32>>,
     of_kernel: FxHashMap<u64, u32>,
-    /// By file and place in it.
+    /// Names by file and place in it.
     of_files: FxHashMap<(u32, u64), u32>,
-    /// By stack, and the version of its user part's address space.
+    /// Frames by stack, and by the version of its user part's address space.
     of_stacks: FxHashMap<(u64, u64), Arc<[u32]>>,
     chains: Vec<Chain>,
-    /// Whether a chain has addresses that are not the kernel's.
+    /// By stack: the chain has addresses that are not the kernel's.
     user: Vec<bool>,
-    /// By stack and space, as `of_stacks`: whether it goes on to where its thread begins.
+    /// Extent by stack and space, as in `of_stacks`.
     reach: FxHashMap<(u64, u64), Reach>,
-    /// By stack: whether a thread waits for its next request there.
+    /// By stack: a thread waits for its next request there.
     for_requests: FxHashMap<u64, bool>,
-    /// The frame of addresses that are in no file.
+    /// Frame of addresses that are in no file.
     unknown: Option<u32>,
-    /// Different addresses met of the kernel, and of programs' files.
+    /// Counts of different addresses of the kernel, and of programs' files.
     pub kernel_named: Named,
     pub user_named: Named,
-    /// Files with addresses that have no name.
+    /// Files with nameless addresses.
     nameless: FxHashSet<u32>,
 }
 
 impl<'a> Frames<'a> {
-    /// `files`: where programs are, instead of what the recording holds of them.
+    /// Prepare to name frames. `files`: places of programs, instead of what the recording holds of them.
     pub fn new(kernel: Option<Kernel<'a>>, programs: Programs, files: Option<Files>) -> Frames<'a> {
         let known = |known| Named {
             known,
@@ -123,7 +123,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Stacks of a batch, whose numbers go on from those before.
+    /// Add the stacks of a batch, whose numbers continue those before.
     pub fn add_chains(&mut self, new: &[Chain]) {
         self.chains.extend_from_slice(new);
         self.user.extend(new.iter().map(|chain| {
@@ -144,7 +144,7 @@ impl<'a> Frames<'a> {
         Some((self.chains.get(at)?, *self.user.get(at)?))
     }
 
-    /// The number of a name.
+    /// Return the number of a name.
     pub fn name(&mut self, name: &str, origin: Origin) -> u32 {
         let known = self.known.entry(origin).or_default();
         if let Some(&number) = known.get(name) {
@@ -156,7 +156,7 @@ impl<'a> Frames<'a> {
         number
     }
 
-    /// A stack's frames, outermost first. `pid`'s space names what is not the kernel's.
+    /// Return a stack's frames, outermost first. `pid`'s space names what is not the kernel's.
     pub fn of(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Arc<[u32]> {
         let Some((chain, user)) = self.chain(stack) else {
             return Arc::default();
@@ -173,7 +173,7 @@ impl<'a> Frames<'a> {
             match ip {
                 CONTEXT_KERNEL => kernel = true,
                 CONTEXT_USER => kernel = false,
-                // A hypervisor's guest: nobody here knows its addresses.
+                // Addresses of a hypervisor's guest are unknown here.
                 CONTEXT_MAX.. => kernel = false,
                 _ if frames.len() == DEEPEST => break,
                 _ if kernel => {
@@ -184,7 +184,7 @@ impl<'a> Frames<'a> {
                 }
                 _ => {
                     let name = self.of_user(ip, space.map(|space| &**space), spaces);
-                    // Without frame pointers such a stack says less the longer it is.
+                    // Without frame pointers, such a stack says less the longer it is.
                     if Some(name) != self.unknown || frames.last() != Some(&name) {
                         frames.push(name);
                     }
@@ -197,9 +197,9 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Whether a stack reaches its thread's beginning, or why not. Unwound stacks have a mark for that, unless a thread
-    /// went on with another stack; with frame pointers the outermost function shows it: one that threads begin with, or
-    /// a nameless one of a C library that called others.
+    /// Return whether a stack reaches its thread's beginning, or why not. Unwound stacks have a mark for that, unless a
+    /// thread went on with another stack. With frame pointers the outermost function shows it: one that threads begin
+    /// with, or a nameless one of a C library that called others.
     pub fn reach(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Reach {
         let version = spaces.of(pid).map_or(0, |space| space.version);
         if let Some(&reach) = self.reach.get(&(stack, version)) {
@@ -227,7 +227,7 @@ impl<'a> Frames<'a> {
             let beginning = |name: &str| BEGINNINGS.iter().any(|known| is_of(name, known));
             let nameless = |name: &str| name.starts_with('[');
             let mut outermost = frames.next();
-            // A thread's first function holds anything in the frame pointer's register: that is no frame.
+            // A thread's first function has arbitrary data in the frame pointer's register: that is no frame.
             if outermost.is_some_and(|(name, path)| name == "[unknown]" && path.is_empty()) {
                 outermost = frames.next().filter(|(name, _)| beginning(name));
             }
@@ -257,7 +257,7 @@ impl<'a> Frames<'a> {
         reach
     }
 
-    /// Whether a thread of a daemon waits for its next request there.
+    /// Return whether a thread of a daemon waits for its next request in this stack.
     pub fn for_requests(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> bool {
         if let Some(&known) = self.for_requests.get(&stack) {
             return known;
@@ -271,7 +271,8 @@ impl<'a> Frames<'a> {
         known
     }
 
-    /// The place in a stack below a callback: after the callback's own frame, or the first frame if the stack lacks it.
+    /// Return the index in a stack below a callback: after the callback's own frame, or the first frame if the stack
+    /// lacks it.
     pub fn below(&self, stack: &[u32], callback: Option<u32>) -> usize {
         let name = |number: u32| &*self.names[number as usize].0;
         let wanted = callback.map(name);
@@ -282,7 +283,7 @@ impl<'a> Frames<'a> {
         own.map_or(0, |own| own + 1)
     }
 
-    /// The one frame of a sample without a stack.
+    /// Return the only frame of a sample without a stack.
     pub fn of_address(&mut self, address: u64, spaces: &Spaces, pid: i32) -> u32 {
         if address as i64 >= 0 {
             self.of_user(address, spaces.of(pid).map(|space| &**space), spaces)
@@ -300,7 +301,7 @@ impl<'a> Frames<'a> {
                 .kernel
                 .iter()
                 .map(|map| {
-                    // "[fuse]", or the path of its file.
+                    // "[fuse]", or the path of the module's file.
                     let name = map.path.rsplit('/').next().unwrap_or("");
                     let name = name.split_once('.').map_or(name, |(name, _)| name);
                     let name = name.trim_start_matches('[').trim_end_matches(']');
@@ -350,11 +351,11 @@ impl<'a> Frames<'a> {
         }
         let mapped = &self.files[file as usize];
         let table = self.tables.entry(file).or_insert_with(|| match &self.host {
-            // The kernel's part of a program is no file, wherever programs are.
+            // The vDSO is no file, wherever programs are.
             Some(files) if mapped.path != VDSO => Table::of(mapped, files),
             _ => self.programs.table(mapped),
         });
-        // Others are no files: "[heap]", "//anon".
+        // Other paths are no files: "[heap]", "//anon".
         let counted = mapped.path.starts_with('/') && !mapped.path.starts_with("//");
         self.user_named.addresses += u64::from(counted);
         let name = match table.as_ref().and_then(|table| table.name(place)) {
@@ -375,7 +376,7 @@ impl<'a> Frames<'a> {
         number
     }
 
-    /// Paths of files with nameless addresses: of files with some symbols, or of files with none.
+    /// Return paths of files with nameless addresses. `known`: of files with some symbols, else of files with none.
     pub fn nameless_files(&self, known: bool) -> Vec<String> {
         let of = |file: &&u32| matches!(self.tables.get(file), Some(Some(_))) == known;
         let files = self.nameless.iter().filter(of);
@@ -384,10 +385,10 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Where a thread of a daemon waits for its next request (fs/fuse/dev.c).
+/// Functions in which a thread of a daemon waits for its next request (fs/fuse/dev.c).
 const FOR_REQUESTS: [&str; 3] = ["fuse_dev_do_read", "fuse_dev_read", "fuse_dev_splice_read"];
 
-/// Functions that threads begin with: of glibc and Go.
+/// Functions of glibc and Go with which threads begin.
 const BEGINNINGS: [&str; 13] = [
     "_start",
     "start_thread",
@@ -400,11 +401,12 @@ const BEGINNINGS: [&str; 13] = [
     "__libc_start_main_impl",
     "_dl_start_user",
     "runtime.goexit",
-    "runtime.mcall", // goes on with a stack of the scheduler's own
+    "runtime.mcall", // continues on the scheduler's own stack
     "runtime.mstart",
 ];
 
-/// Whether a function's name is this one, but for what compilers and symbol versions add ("@@GLIBC_2.34", ".abi0").
+/// Return whether a function's name is this one, but for what compilers and symbol versions add ("@@GLIBC_2.34",
+/// ".abi0").
 fn is_of(name: &str, function: &str) -> bool {
     let rest = name.strip_prefix(function);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '.']))
@@ -417,8 +419,8 @@ fn is_c_library(path: &str) -> bool {
         .any(|known| name.starts_with(known))
 }
 
-/// A function's name as a frame of a folded stack, where ';' ends a frame. Parentheses stay: a demangled name has no
-/// arguments, and those that it has distinguish it from others (`Cache<void (*)(int)>::fetch`, `operator()`).
+/// Return a function's name as a frame of a folded stack, where ';' ends a frame. Parentheses stay: a demangled name
+/// has no arguments, and its parentheses distinguish it from others (`Cache<void (*)(int)>::fetch`, `operator()`).
 fn tidy(name: &str) -> Cow<'_, str> {
     if !name.contains([';', '"', '\'']) {
         return name.into();
@@ -426,20 +428,20 @@ fn tidy(name: &str) -> Cow<'_, str> {
     name.replace(';', ":").replace(['"', '\''], "").into()
 }
 
-/// Stacks added up: a tree.
+/// Tree of stacks with the sums of their weights.
 #[derive(Default)]
 pub struct Fold {
     /// Caller, name, and the weight of exactly this stack.
     nodes: Vec<(u32, u32, u64)>,
     index: FxHashMap<(u32, u32), u32>,
-    /// Too many different stacks: some are cut.
+    /// There are too many different stacks: some are cut.
     pub full: bool,
 }
 
 pub const ROOT: u32 = u32::MAX;
 
 impl Fold {
-    /// The stack one frame longer.
+    /// Return the stack with one more frame.
     pub fn below(&mut self, node: u32, name: u32) -> u32 {
         if let Some(&existing) = self.index.get(&(node, name)) {
             return existing;
@@ -466,7 +468,7 @@ impl Fold {
         }
     }
 
-    /// Each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
+    /// Return each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
     pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> (Vec<(String, u64)>, bool) {
         let mut rows = Vec::new();
         let mut budget = MOST_TEXT;
@@ -491,8 +493,8 @@ impl Fold {
     }
 }
 
-/// What is on a stack only because it is traced: what function_graph has for a return address (older kernels list it
-/// before the address itself), and who calls a tracepoint's probes where it has several.
+/// Return whether a function is on a stack only because of tracing. One replaces a return address in function_graph
+/// (older kernels list it before the address itself). Others call a tracepoint's probes if there are several.
 fn is_tracing(name: &str) -> bool {
     name == "return_to_handler" || name.starts_with("__traceiter_")
 }
@@ -555,7 +557,7 @@ mod tests {
 
     #[test]
     fn frames_of_cpp_and_rust_keep_their_whole_names() {
-        // Of g++, as c++filt --no-params prints them.
+        // Symbols of g++, as c++filt --no-params prints them.
         let names = [
             ("_ZN5CacheIPFviEE5fetchEPKc", "Cache<void (*)(int)>::fetch"),
             (
@@ -593,7 +595,7 @@ mod tests {
                 "(anonymous namespace)::Hidden::f",
             ),
             ("_ZNKR5Cache3getEv", "Cache::get"),
-            // Of rustc, the older scheme and the newer.
+            // Symbols of rustc, in the older and the newer scheme.
             (
                 "_ZN45_$LT$fn$LP$i32$RP$$u20$as$u20$names..Call$GT$4call17h0123456789abcdefE",
                 "<fn(i32) as names::Call>::call",

@@ -1,4 +1,4 @@
-//! What a daemon's threads waited for, and which requests that was for.
+//! Waits of a daemon's threads, and the requests that they were for.
 //!
 //! Which request a thread works on may be known only when that request is answered: a daemon without callbacks has the
 //! window from its read to its reply. So a daemon's waits are remembered until then.
@@ -15,7 +15,7 @@ use crate::spaces::Spaces;
 use crate::stacks::Frames;
 use crate::stitch::{Mark, Story};
 
-/// Maximum number of remembered waits and answers of a thread, and of ended threads whose waits are remembered. The
+/// Maximum number of remembered waits and replies of a thread, and of ended threads whose waits are remembered. The
 /// oldest are dropped first.
 const MOST_WAITS: usize = 4096;
 const MOST_ANSWERS: usize = 256;
@@ -49,14 +49,14 @@ impl Spans {
         self.0.iter().copied()
     }
 
-    /// Together with others.
+    /// Return the union with other spans.
     pub fn with(&self, others: &Spans) -> Spans {
         let mut all = self.clone();
         others.iter().for_each(|(from, to)| all.add(from, to));
         all
     }
 
-    /// The parts of from..to outside all of them.
+    /// Return the parts of from..to outside all spans.
     pub fn gaps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = from;
         let ends = self.iter().chain([(to, to)]);
@@ -68,32 +68,32 @@ impl Spans {
     }
 }
 
-/// A thread of a daemon.
+/// History of a daemon's thread.
 #[derive(Default)]
 pub(super) struct Past {
     waits: VecDeque<Wait<Note>>,
-    /// When it answered requests.
+    /// Times when it answered requests.
     answers: VecDeque<u64>,
-    /// Up to then, some of its waits are forgotten.
+    /// Time up to which some of its waits are forgotten.
     forgotten: u64,
 }
 
-/// The first of these waits, one after the other, that ends after `time`: sought from the last one on, as the caller
-/// looks at all that follow it, and most requests are short.
+/// Return the index of the first of these successive waits that ends after `time`. Search from the last one on, because
+/// the caller looks at all that follow it, and most requests are short.
 fn ending_after<T>(waits: &VecDeque<Wait<T>>, time: u64) -> usize {
     let later = waits.iter().rev().take_while(|wait| wait.to > time);
     waits.len() - later.count()
 }
 
-/// By thread.
+/// Histories by thread.
 #[derive(Default)]
 pub(super) struct Pasts {
     threads: FxHashMap<i32, Past>,
-    /// Those that have ended.
+    /// Threads that have ended.
     dead: VecDeque<i32>,
 }
 
-/// A part of a request's time in the daemon, and the thread that worked on it.
+/// Part of a request's time in the daemon, and the thread that worked on it.
 pub(super) struct Worked {
     pub from: u64,
     pub to: u64,
@@ -102,16 +102,16 @@ pub(super) struct Worked {
     pub waits: Vec<Wait<Note>>,
 }
 
-/// What is known of a request in the daemon, in order of time.
+/// Work of the daemon on a request, in order of time.
 #[derive(Default)]
 pub(super) struct Served {
-    /// The callback's frame.
+    /// Frame of the callback.
     pub callback: Option<u32>,
     pub worked: Vec<Worked>,
 }
 
 impl Engine<'_> {
-    /// A thread of a daemon runs again.
+    /// Remember a wait of a daemon's thread, which runs again.
     pub(super) fn daemon_waited(&mut self, wait: Wait<Note>) {
         let past = self.pasts.threads.entry(wait.tid).or_default();
         let oldest = match past.waits.len() == MOST_WAITS {
@@ -121,7 +121,7 @@ impl Engine<'_> {
         past.waits.push_back(wait);
         if let Some(mut oldest) = oldest {
             past.forgotten = past.forgotten.max(oldest.to);
-            // Of a request that goes on.
+            // The wait may be part of a request in flight.
             let stitch = self.stitch.as_ref();
             let story = stitch.and_then(|stitch| stitch.in_hand(oldest.tid));
             if let Some(story) = story {
@@ -135,8 +135,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A thread copies a request into a ring of io_uring. If it was not waiting for that, the request's caller has
-    /// interrupted other work, which the thread resumes.
+    /// Note that a thread copies a request into a ring of io_uring. If it was not waiting for that, the request's
+    /// caller has interrupted other work, which the thread resumes.
     pub(super) fn copies(&mut self, tid: i32) {
         let stitch = self.stitch.as_ref();
         let past = self.pasts.threads.get_mut(&tid);
@@ -148,7 +148,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A thread has answered a request.
+    /// Note that a thread has answered a request.
     pub(super) fn daemon_answered(&mut self, tid: i32, time: u64) {
         let past = self.pasts.threads.entry(tid).or_default();
         if past.answers.len() == MOST_ANSWERS {
@@ -157,7 +157,7 @@ impl Engine<'_> {
         past.answers.push_back(time);
     }
 
-    /// Requests that it worked on may yet be answered.
+    /// Note that a thread has ended. Requests that it worked on may yet be answered.
     pub(super) fn daemon_ended(&mut self, tid: i32) {
         if !self.pasts.threads.contains_key(&tid) {
             return;
@@ -172,7 +172,7 @@ impl Engine<'_> {
         }
     }
 
-    /// No later request can claim them.
+    /// Settle all remembered waits: no later request can claim them.
     pub(super) fn settle_all(&mut self) {
         let mut threads: Vec<(i32, Past)> = self.pasts.threads.drain().collect();
         threads.sort_by_key(|(tid, _)| *tid);
@@ -181,8 +181,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The daemon is done with a request, or the recording ends: assigns to it what the daemon's threads waited for
-    /// meanwhile.
+    /// Assign the waits of the daemon's threads to a request that the daemon is done with, or that the recording's end
+    /// cuts off.
     pub(super) fn claim(&mut self, story: &Story) -> Served {
         let wanted = self.wants(story);
         let callback = match story.at(Mark::CallbackEnter) {
@@ -205,7 +205,7 @@ impl Engine<'_> {
         let past = self.pasts.threads.get_mut(&tid);
         let forgotten = past.as_ref().map_or(0, |past| past.forgotten);
         let whole = self.switched.contains(&tid) && forgotten <= from;
-        // One after the other, as they belong to one thread.
+        // The waits follow each other, since they belong to one thread.
         let known = past.into_iter().flat_map(|past| {
             let first = ending_after(&past.waits, from);
             past.waits.range_mut(first..)
@@ -243,7 +243,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Which threads worked on a request, and when, as far as recorded.
+    /// Return the threads that worked on a request, and when, as far as recorded.
     fn worked_on(&mut self, story: &Story) -> Vec<(i32, u64, u64)> {
         let replied = story.at(Mark::Reply).or(story.at(Mark::End));
         let over = Some(story.until).filter(|until| *until != ABSENT);
@@ -259,7 +259,7 @@ impl Engine<'_> {
                 return Vec::new();
             };
             let mut spans = vec![(story.daemon_tid, from, to)];
-            // It left the answer to another thread.
+            // The callback's thread left the reply to another thread.
             if let Some(until) = until.filter(|until| to < *until && story.replier >= 0) {
                 spans.extend(self.chain(story.replier, None, to, until));
             }
@@ -289,9 +289,9 @@ impl Engine<'_> {
         }
     }
 
-    /// The thread that answers, from when it got the request: from its previous answer, or from when another thread of
-    /// the daemon woke it up; before that the waking thread, and so on to the thread that read the request. Earlier
-    /// time is unknown.
+    /// Return the spans of the threads that had the request, backwards from the one that answers. A thread got it at
+    /// its previous reply, or when another thread of the daemon woke it up. Before that the waking thread had it, and
+    /// so on to the thread that read it. Earlier time is unknown.
     fn chain(
         &mut self,
         replier: i32,
@@ -310,7 +310,7 @@ impl Engine<'_> {
                     || is_for_requests(&mut self.frames, &self.spaces, wait)
             };
             if Some(tid) == reader {
-                // Until it goes to wait for another request.
+                // The span ends when it goes to wait for another request.
                 let mut later = past.waits.iter().filter(|wait| wait.from >= from);
                 let next = later.find(|wait| idle(wait));
                 let to = next.map_or(to, |wait| wait.from.min(to));
@@ -349,7 +349,7 @@ impl Engine<'_> {
 }
 
 impl Note {
-    /// The time in which a wait belongs to a request; `wanted`: to a selected one.
+    /// Add the time in which a wait belongs to a request. `wanted`: the request is selected.
     fn claim(&mut self, wanted: bool, from: u64, to: u64) {
         match wanted {
             true => self.claimed.add(from, to),
@@ -358,7 +358,7 @@ impl Note {
     }
 }
 
-/// A thread of a daemon waits for its next request.
+/// Return whether a thread of a daemon waits for its next request.
 fn is_for_requests(frames: &mut Frames<'_>, spaces: &Spaces, wait: &Wait<Note>) -> bool {
     wait.note.for_ring || frames.for_requests(wait.stack, spaces, wait.pid)
 }
@@ -390,9 +390,10 @@ mod tests {
         ("await", Layer::Syscall, Role::RingWait),
     ];
 
-    /// `TIME TID KIND VALUE…`, a line each; threads of the daemon are 500 to 599, each named by its number. `begin
-    /// UNIQUE` (a lookup), `bytes UNIQUE LENGTH`, `end UNIQUE`, `out` (asleep) and `in`, `wake TID`. Gives the ns of each
-    /// stack; with a caller's name and system call left out of those across requests.
+    /// Return the ns of each stack. Across requests, the stacks lack a caller's name and system call.
+    ///
+    /// `text` has a line `TIME TID KIND VALUE…` for each event. Threads of the daemon are 500 to 599, each named by its
+    /// number. Kinds: `begin UNIQUE` (a lookup), `bytes UNIQUE LENGTH`, `end UNIQUE`, `out` (asleep), `in`, `wake TID`.
     fn flame(graph: Graph, text: &str) -> BTreeMap<String, u64> {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
         let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
@@ -468,7 +469,7 @@ mod tests {
         all.map(|(stack, ns)| (stack.to_string(), *ns)).collect()
     }
 
-    /// One thread reads, sleeps and answers; it had waited for the request, and waits for the next one.
+    /// One thread reads, sleeps and answers. It had waited for the request, and waits for the next one.
     const ALONE: &str = "
         10 500 enter 0
         20 500 out
@@ -529,7 +530,7 @@ mod tests {
             .replace("400 500 enter 1", "400 500 enter 426\n 405 500 commit 33")
             .replace("440 500 enter 0", "440 500 enter 426\n 445 500 await");
         assert_eq!(flame(Graph::OffCpu, &by_ring), stacks(&expected));
-        // It hands the request on, and waits for the ring meanwhile: that is of no request.
+        // It hands the request on and waits for the ring meanwhile: that wait belongs to no request.
         let handed = "
             90 1 begin 5
             91 501 fetched 33
@@ -567,7 +568,7 @@ mod tests {
         let shown = flame(Graph::OffCpu, handed);
         assert_eq!(shown.get("500"), None);
         assert_eq!((shown["501"], shown["501;[runnable]"]), (100, 11));
-        // Another caller's request has it copy that meanwhile: it sleeps on for the first one.
+        // Meanwhile another caller's request makes it copy that request; then it sleeps on for the first.
         let interrupted = handed.replace(
             "331 0 wake 501",
             "280 2 begin 9

@@ -1,10 +1,10 @@
-//! What is remembered about threads until a story claims it.
+//! Facts about threads, remembered until a story claims them.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// What belongs to stories not reported yet, by thread and time; bounded, the oldest go first.
+/// Facts of stories that are not reported yet, by thread and time. The number is bounded: the oldest go first.
 pub(super) type Recent<T> = FxHashMap<i32, VecDeque<T>>;
 const MOST_RECENT: usize = 256;
 
@@ -16,7 +16,7 @@ pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
     known.push_back(what);
 }
 
-/// What a thread remembered at exactly that time; older entries are no longer needed.
+/// Remove and return what a thread remembered at exactly that time.
 pub(super) fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
     let known = recent.get_mut(&tid)?;
     let at = known.iter().position(|(at, _)| *at == time)?;

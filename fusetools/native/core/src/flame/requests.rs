@@ -1,4 +1,4 @@
-//! Across requests: the caller's stack, the request's stages, and what the daemon did for it.
+//! Stacks across requests: the caller's stack, the request's stages, and what the daemon did for it.
 
 use super::daemon::Served;
 use super::recent::{remember, taken};
@@ -8,11 +8,11 @@ use crate::events::ABSENT;
 use crate::stacks::{Origin, ROOT};
 use crate::stitch::{Mark, Story, FATES};
 
-/// How a stack ends that was taken when its thread went to sleep.
+/// Innermost functions of a stack that was taken when its thread went to sleep.
 const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
 
 impl Engine<'_> {
-    /// Processes the complete requests.
+    /// Process the complete requests.
     pub(super) fn stories(&mut self) {
         if self.complete.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl Engine<'_> {
             false => story.at(Mark::Runs).unwrap_or(story.until),
         };
         let whole = end - begin;
-        // Several at once: each moment of the caller's counts once.
+        // With several requests at once, each moment of the caller's counts once.
         let (mut begin, mut end) = (begin, end);
         for &(from, to) in self.spans.get(&story.tid).into_iter().flatten() {
             if from <= begin {
@@ -92,7 +92,7 @@ impl Engine<'_> {
         self.stages(story, served, node, begin, end);
     }
 
-    /// What ends with each mark; where one was not seen its time is part of the next.
+    /// Add the stages, each of which ends with a mark. If a mark was not seen, its time is part of the next stage.
     fn stages(&mut self, story: &Story, served: &Served, node: u32, begin: u64, end: u64) {
         let marks = [
             Mark::Read,
@@ -142,8 +142,8 @@ impl Engine<'_> {
         self.fold.below(node, name)
     }
 
-    /// What the daemon did from `from` to `to`: what its threads waited for; they ran the rest of the time. `read`: the
-    /// daemon had read it by then.
+    /// Add what the daemon did from `from` to `to`: its threads' waits; they ran the rest of the time. `read`: the
+    /// daemon had read the request by then.
     fn served(&mut self, node: u32, served: &Served, read: bool, from: u64, to: u64) {
         let callback = served.callback;
         let in_daemon = match callback {

@@ -20,7 +20,7 @@ impl Engine<'_> {
         }
         self.switched.extend([prev, next]);
         if prev > 0 {
-            // A process that has ended has no pid any more.
+            // An ended process has no pid any more.
             let pid = if ev.tid == prev { ev.pid } else { -1 };
             let mut note = self.note(pid, prev);
             if note.who == Who::Daemon {
@@ -33,7 +33,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A thread that goes to sleep for a request gives the request its stack, if that has none of its own.
+    /// Give a request the stack of the thread that goes to sleep for it, if the request has none of its own.
     fn begin_of_wait(&mut self, tid: i32, stack: u64) {
         let stitch = self.stitch.as_ref();
         let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
@@ -72,13 +72,13 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a wait that begins now is selected.
+    /// Return whether a wait that begins now is selected.
     fn shows(&self, pid: i32, tid: i32, note: &Note) -> bool {
         (note.wanted || !note.requested && self.shows_all(pid, tid, note.who))
             && self.ask.who.is_none_or(|who| who == note.who)
     }
 
-    /// Whether waits outside requests are selected, too.
+    /// Return whether waits outside requests are selected, too.
     fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
         let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
         let known = who != Who::Other || self.unknown();
@@ -91,7 +91,7 @@ impl Engine<'_> {
         }
     }
 
-    /// It has ended, or the recording has.
+    /// Process a wait that has ended, or that the recording's end cuts off.
     pub(super) fn over(&mut self, wait: Wait<Note>) {
         match self.ask.graph {
             Graph::OnCpu => {}
@@ -101,7 +101,7 @@ impl Engine<'_> {
         }
     }
 
-    /// For threads that are no daemon's, the purpose of a wait is known when it begins.
+    /// Add a wait of a thread that is no daemon's: its purpose was known when it began.
     fn waited(&mut self, wait: &Wait<Note>) {
         let span = iter::once((wait.from, wait.to));
         let Note {
@@ -117,7 +117,7 @@ impl Engine<'_> {
         }
     }
 
-    /// By now it is known which requests a daemon's wait was for.
+    /// Add a wait of a daemon. By now it is known which requests it was for.
     pub(super) fn settle(&mut self, wait: &Wait<Note>) {
         if self.ask.graph == Graph::Requests {
             return;
@@ -165,14 +165,14 @@ impl Engine<'_> {
         self.shown(wait, node, reach, spans);
     }
 
-    /// `spans` of a wait are not shown. Without a request, a daemon's wait is idle time.
+    /// Count `spans` of a wait as not shown. Without a request, a daemon's wait is idle time.
     fn left_out(&mut self, who: Who, requested: bool, spans: impl Iterator<Item = (u64, u64)>) {
         let unknown = self.unknown();
         let amount = match who {
             _ if requested => &mut self.flame.others,
             Who::Daemon => &mut self.flame.idle,
             Who::Workload => &mut self.flame.own,
-            // Of other tasks only switches from or to a daemon's thread are recorded.
+            // The recording has only those switches of other tasks that are from or to a daemon's thread.
             Who::Other if !unknown => return,
             Who::Other => &mut self.flame.others,
         };
@@ -184,7 +184,7 @@ impl Engine<'_> {
         }
     }
 
-    /// `spans` of a wait are shown.
+    /// Show `spans` of a wait.
     fn shown(
         &mut self,
         wait: &Wait<Note>,
@@ -233,12 +233,12 @@ impl Engine<'_> {
         any
     }
 
-    /// A recording without daemons and a workload covers everything.
+    /// Return whether the recording has neither daemons nor a workload, so that it covers everything.
     pub(super) fn unknown(&self) -> bool {
         self.ask.workload.is_empty() && self.daemons.is_empty()
     }
 
-    /// Appends who ended the wait to the waiter's stack, innermost first, so that the two meet.
+    /// Append the waker's frames to the waiter's stack, innermost first, so that the two meet.
     pub(super) fn below_waker(&mut self, node: u32, waker: Option<Waker>) -> u32 {
         let between = self.frames.name("--", Origin::Other);
         let mut node = self.fold.below(node, between);
@@ -257,7 +257,7 @@ impl Engine<'_> {
     }
 }
 
-/// Appended to a stack that does not show by itself why it waited.
+/// Return the frame that is appended to a stack which does not show by itself why it waited.
 pub(super) fn frame_of(state: State) -> Option<&'static str> {
     match state {
         State::Blocked => None,
