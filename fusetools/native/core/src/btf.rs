@@ -1,8 +1,8 @@
-//! Offsets of structures' members and parameters of functions, from BTF: the kernel's own, of which a module's goes on where
-//! that of vmlinux ends, in numbers of types and in offsets of strings.
+//! Offsets of structures' members and parameters of functions, from the kernel's BTF. A module's BTF continues that of
+//! vmlinux in the numbers of types and in the offsets of strings.
 //!
-//! Format: Documentation/bpf/btf.rst. A type is a record of 32-bit words: its name, its kind with a count, its size or another
-//! type's number, and what follows by kind.
+//! Format: Documentation/bpf/btf.rst. A type is a record of 32-bit words: its name, its kind with a count, its size or
+//! another type's number, and more words by kind.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,9 +10,9 @@ use crate::record::u32_at;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
-/// Typedefs, qualifiers and nameless parts that are followed, one in the other.
+/// Maximum depth of nested typedefs, qualifiers and nameless parts.
 const DEPTH: usize = 16;
-/// Members that are looked at for one that is asked for.
+/// Maximum number of members that are looked at to find one.
 const MOST_MEMBERS: usize = 100_000;
 
 const INT: u32 = 1;
@@ -33,7 +33,7 @@ const DECL_TAG: u32 = 17;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
-/// Words of a type after its first three: (always, for each that it counts).
+/// Return the number of words of a type after its first three: (always, for each that it counts).
 fn more_words(kind: u32) -> (usize, usize) {
     match kind {
         INT | VAR | DECL_TAG => (1, 0),
@@ -44,7 +44,8 @@ fn more_words(kind: u32) -> (usize, usize) {
     }
 }
 
-/// Bytes from a structure's begin; of a bit field its first bit in that byte, and how many it has (else 0, 0).
+/// Place of a member: bytes from its structure's begin. A bit field also has its first bit in that byte, and its number
+/// of bits (else 0, 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub offset: u32,
@@ -52,15 +53,15 @@ pub struct Member {
     pub bits: u32,
 }
 
-/// A function's name, and what each of its parameters points to: a structure's name, "" for anything else.
+/// Structure to which each parameter points ("" for anything else), by name of the function.
 pub type Functions = BTreeMap<String, Vec<String>>;
 
-/// All words from a type's first one on.
+/// Words from a type's first one on.
 #[derive(Clone, Copy)]
 struct Type<'a>(&'a [u32]);
 
 impl Type<'_> {
-    /// 0 beyond the last type's end.
+    /// Return a word; 0 beyond the last type's end.
     fn word(&self, index: usize) -> u32 {
         self.0.get(index).copied().unwrap_or(0)
     }
@@ -73,22 +74,22 @@ impl Type<'_> {
         (self.word(1) & 0xffff) as usize
     }
 
-    /// Offsets are those of bit fields, too.
+    /// Return whether members' offsets also hold the sizes of bit fields.
     fn has_bits(&self) -> bool {
         self.word(1) >> 31 == 1
     }
 }
 
-/// A file of /sys/kernel/btf.
+/// File of /sys/kernel/btf.
 pub struct Btf<'a> {
     base: Option<&'a Btf<'a>>,
     words: Vec<u32>,
     strings: &'a [u8],
-    at: Vec<u32>, // where each type begins, in words
+    at: Vec<u32>, // start of each type, in words
 }
 
 impl<'a> Btf<'a> {
-    /// `base`: that of vmlinux, for a module's. Error: why it is none, or damaged.
+    /// Parse a file. `base`: that of vmlinux, for a module's. Error: why it is no BTF, or how it is damaged.
     pub fn new(data: &'a [u8], base: Option<&'a Btf<'a>>) -> Result<Self, &'static str> {
         if data.len() < HEADER {
             return Err("it is too short");
@@ -120,7 +121,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// The number of its first type; 0 is `void`.
+    /// Return the number of its first type; 0 is `void`.
     fn first(&self) -> usize {
         self.base.map_or(1, |base| base.first() + base.at.len())
     }
@@ -130,7 +131,7 @@ impl<'a> Btf<'a> {
             .map_or(0, |base| base.string_base() + base.strings.len())
     }
 
-    /// Its own types with their numbers, without those of its base.
+    /// Return its own types with their numbers, without those of its base.
     fn own(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
         let first = self.first();
         self.at
@@ -154,7 +155,7 @@ impl<'a> Btf<'a> {
         rest.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
-    /// The numbers of the structures of these names, those of a module before the kernel's.
+    /// Return the numbers of the structures with these names, those of a module before the kernel's.
     pub fn structures<'n>(&self, names: &[&'n str]) -> HashMap<&'n str, u32> {
         let mut numbers = self
             .base
@@ -173,7 +174,8 @@ impl<'a> Btf<'a> {
         numbers
     }
 
-    /// Where a member is, such as "in.h.unique" or "in_args[1].value"; members of nameless parts by their own name.
+    /// Return the place of a member, such as "in.h.unique" or "in_args[1].value". Members of nameless parts go by their
+    /// own name.
     pub fn member(&self, structure: u32, path: &str) -> Option<Member> {
         let mut left = MOST_MEMBERS;
         let (mut offset, mut bits, mut within) = (0_u32, 0, structure);
@@ -199,7 +201,8 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// (offset in bits, bits of a bit field or 0, type) of a structure's own member, or one of its nameless parts'.
+    /// Return (offset in bits, bits of a bit field or 0, type) of a structure's own member, or of one in its nameless
+    /// parts.
     fn direct(
         &self,
         structure: u32,
@@ -232,7 +235,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// (bits before it, type) of an array's element, a structure.
+    /// Return (bits before it, type) of an array's element, which is a structure.
     fn element(&self, array: u32, index: u32) -> Option<(u32, u32)> {
         let it = self.plain(array).filter(|it| it.kind() == ARRAY)?;
         let [element, count] = [3, 5].map(|word| it.word(word));
@@ -242,7 +245,7 @@ impl<'a> Btf<'a> {
         known.then_some((bits, element))
     }
 
-    /// A type without typedefs and qualifiers.
+    /// Return a type without typedefs and qualifiers.
     fn plain(&self, mut number: u32) -> Option<Type<'_>> {
         for _ in 0..DEPTH {
             let it = self.get(number)?;
@@ -254,7 +257,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Its own functions that take a pointer to one of these structures.
+    /// Return its own functions that take a pointer to one of these structures.
     pub fn functions(&self, structures: &[&str]) -> Functions {
         let mut targets: HashMap<u32, &str> = self
             .structures(structures)
@@ -285,7 +288,7 @@ impl<'a> Btf<'a> {
             .collect()
     }
 
-    /// Its own types of a kind that refer to one of `targets`, with the target's name.
+    /// Return its own types of a kind that refer to one of `targets`, with the target's name.
     fn pointing<'n>(&self, kind: u32, targets: &HashMap<u32, &'n str>) -> Vec<(u32, &'n str)> {
         let own = self.own().filter(|(_, it)| it.kind() == kind);
         own.filter_map(|(number, it)| Some((number, *targets.get(&it.word(2))?)))
@@ -293,7 +296,7 @@ impl<'a> Btf<'a> {
     }
 }
 
-/// Where each type begins, in words. None: the last one is cut off.
+/// Return the start of each type, in words. None: the last one is cut off.
 fn walk(words: &[u32]) -> Option<Vec<u32>> {
     let mut at = Vec::new();
     let mut here = 0;

@@ -1,6 +1,6 @@
-//! Functions of an ELF file, where a uprobe goes on each, and names made readable.
+//! Functions of an ELF file, the place of a uprobe on each, and readable names.
 //!
-//! The file is hostile input: what is read is bounded by the file's size, whatever its tables say.
+//! The file is hostile input: the amount read is bounded by the file's size, whatever its tables say.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -14,21 +14,21 @@ use object::{Endianness, FileKind};
 
 use crate::{gopclntab, handlers, input, prologue};
 
-/// A function that a probe can be put on.
+/// Function that can be probed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
     /// Virtual address in the file (`st_value`).
     pub address: u64,
-    /// As in the symbol table (mangled), without a symbol version.
+    /// Name as in the symbol table (mangled), without a symbol version.
     pub name: String,
-    /// Bytes; 0 if the table has none.
+    /// Size in bytes; 0 if the table has none.
     pub size: u64,
-    /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst): at its
-    /// address or some instructions further, where a probe is cheap or, in Go, is passed once.
+    /// Offset in the file for the kernel's `uprobe_events` (Documentation/trace/uprobetracer.rst). It is the
+    /// function's, or some instructions further, where a probe is cheap or, in Go, is passed once.
     pub offset: u64,
 }
 
-/// Those of these offsets (`Function::offset`) at which the kernel would single-step a probe's instruction. Empty for
+/// Return those offsets (`Function::offset`) at which the kernel would single-step a probe's instruction. Empty for
 /// other architectures than x86-64.
 pub fn stepped(path: &Path, offsets: &[u64]) -> Result<Vec<u64>, Error> {
     let data = read(path)?;
@@ -43,21 +43,21 @@ pub fn stepped(path: &Path, offsets: &[u64]) -> Result<Vec<u64>, Error> {
     Ok(offsets.iter().copied().filter(steps).collect())
 }
 
-/// What determines the probes that a file may have.
+/// Facts that determine the probes that a file may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// As `uname -m` calls it ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
+    /// Machine as in `uname -m` ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
     pub machine: String,
-    /// The language whose runtime moves its stacks or reads the return addresses on them, and so does not survive a
-    /// return probe. Empty: none is known. `OLD_GO`: of a Go whose functions do not get their arguments in registers.
+    /// Language whose runtime moves its stacks or reads the return addresses on them, and so does not survive a return
+    /// probe. Empty: none is known. `OLD_GO`: Go whose functions do not get their arguments in registers.
     pub runtime: String,
-    /// The functions of libfuse's API (`fuse_…`) that it imports, sorted.
+    /// Imported functions of libfuse's API (`fuse_…`), sorted.
     pub imports: Vec<String>,
 }
 
 const OLD_GO: &str = "Go (before 1.18)";
 
-/// What failed and why, one line each.
+/// Failure and its reason, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub what: String,
@@ -79,11 +79,13 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
     }
 }
 
-/// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers split
-/// off; of a Go program without a symbol table those of its `.gopclntab`; of libfuse also its handlers of requests.
-/// Only functions in executable segments. The offset of a Go function is behind its stack check, since it starts again
-/// when its stack has grown. `debug` is a separate debug file, which adds symbols; where both files have a build id, it
-/// must be the same. Offsets come from `path`'s own program headers, since those of a debug file are not its own.
+/// Return the functions in executable segments, sorted by address then name, without the `.cold` halves that compilers
+/// split off. They come from `.symtab` and `.dynsym`; in a Go program without a symbol table, from its `.gopclntab`; in
+/// libfuse, also from its handlers of requests.
+///
+/// The offset of a Go function is after its stack check, since it starts again when its stack has grown. `debug` is a
+/// separate debug file, which adds symbols; if both files have a build id, it must be the same. Offsets come from
+/// `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = read(path)?;
     let image = Image::parse(&main).map_err(|why| error(path, why))?;
@@ -104,17 +106,17 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
     Ok(image.functions(&main, more))
 }
 
-/// The same, of a file's bytes.
+/// Return the functions of a file's bytes.
 pub fn functions_in(data: &[u8]) -> Result<Vec<Function>, String> {
     Ok(Image::parse(data)?.functions(data, Vec::new()))
 }
 
-/// What a file shows about the probes that it can take.
+/// Return the facts that determine the probes that a file may have.
 pub fn about(path: &Path) -> Result<About, Error> {
     about_in(&read(path)?).map_err(|why| error(path, why))
 }
 
-/// The same, of a file's bytes.
+/// Return these facts for a file's bytes.
 pub fn about_in(data: &[u8]) -> Result<About, String> {
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => about_class::<FileHeader64<Endianness>>(data),
@@ -127,7 +129,7 @@ pub fn about_in(data: &[u8]) -> Result<About, String> {
 /// Maximum size of a file; programs with full debug information have some 300 MB.
 pub(crate) const MOST: u64 = 512 << 20;
 
-/// Maximum number of imports from libfuse that are read: it exports some 200.
+/// Maximum number of imports from libfuse that are read: it exports about 200.
 const MOST_IMPORTS: usize = 1000;
 
 fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<About, Damage> {
@@ -195,12 +197,12 @@ fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Abou
     })
 }
 
-/// The GNU build id in lower-case hexadecimal.
+/// Return the GNU build id in lower-case hexadecimal.
 pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
     build_id_in(&read(path)?).map_err(|why| error(path, why))
 }
 
-/// The same, of a file's bytes.
+/// Return the GNU build id of a file's bytes.
 pub fn build_id_in(data: &[u8]) -> Result<Option<String>, String> {
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => build_id_of::<FileHeader64<Endianness>>(data),
@@ -221,7 +223,7 @@ fn build_id_of<Elf: FileHeader<Endian = Endianness>>(
     let mut find = |notes: Option<NoteIterator<'_, Elf>>, size: u64| {
         budget = budget.checked_sub(size)?;
         let mut notes = notes?;
-        // A damaged note hides the ones after it, not the symbols.
+        // A damaged note hides the notes after it, not the symbols.
         while let Ok(Some(note)) = notes.next() {
             if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
                 let digits = note.desc().iter().map(|byte| format!("{byte:02x}"));
@@ -245,9 +247,9 @@ fn build_id_of<Elf: FileHeader<Endian = Endianness>>(
     }))
 }
 
-/// A C++ or Rust name without its arguments' types, e.g. `cvmfs::cvmfs_lookup`; any other name as it is.
+/// Return a C++ or Rust name without its arguments' types, e.g. `cvmfs::cvmfs_lookup`; any other name unchanged.
 pub fn demangle(name: &str) -> String {
-    // A mangled name can stand for one of any length, as substitutions double it; none that is readable is longer.
+    // A mangled name can expand to any length, as substitutions double it; no readable name is longer than this.
     const LONGEST: usize = 16 << 10;
     struct Bounded(String);
     impl fmt::Write for Bounded {
@@ -278,8 +280,8 @@ pub fn demangle(name: &str) -> String {
             .recursion_limit(96);
         if let Ok(symbol) = cpp_demangle::Symbol::new_with_options(name, &parse) {
             if symbol.structured_demangle(&mut out, &print).is_ok() {
-                // A method's qualifiers are printed even where arguments are not: always those of a reference (`f()
-                // &`), the others in a function's local class, such as a lambda.
+                // A method's qualifiers are printed even if arguments are not. Those of a reference (`f() &`) always
+                // are, the others in a function's local class, such as a lambda.
                 const QUALIFIERS: [&str; 4] = [" &&", " &", " volatile", " const"];
                 let mut shown = &*out.0;
                 for qualifier in QUALIFIERS {
@@ -305,11 +307,11 @@ impl From<object::read::Error> for Damage {
 }
 
 struct Image {
-    /// Executable PT_LOAD: (vaddr, file size, file offset).
+    /// Executable PT_LOAD segments: (vaddr, file size, file offset).
     loads: Vec<(u64, u64, u64)>,
-    /// (vaddr, name, size)
+    /// Symbols: (vaddr, name, size).
     symbols: Vec<(u64, String, u64)>,
-    /// It has a full symbol table, not only symbols for other files.
+    /// The file has a full symbol table, not only symbols for other files.
     symtab: bool,
     build_id: Option<String>,
     x86_64: bool,
@@ -359,7 +361,7 @@ impl Image {
                 }
                 let name = table.symbol_name(endian, symbol)?;
                 let name = name.split(|&c| c == b'@').next().unwrap_or(name);
-                // Linkers share the tails of names, so names may well add up to more than the table: be generous.
+                // Linkers share the tails of names, so names may add up to more than the table: be generous.
                 budget = budget
                     .saturating_add(symbol_bytes::<Elf>() * 16)
                     .saturating_sub(name.len());
@@ -390,7 +392,7 @@ impl Image {
         })
     }
 
-    /// Its functions and those of a debug file (`more`), as `functions` gives them.
+    /// Return its functions and those of a debug file (`more`), as `functions` does.
     fn functions(&self, data: &[u8], more: Vec<(u64, String, u64)>) -> Vec<Function> {
         let mut symbols = self.symbols.clone();
         symbols.extend(more);
@@ -424,8 +426,8 @@ impl Image {
         functions
     }
 
-    /// libfuse's handlers, each at a place where a probe is cheap; that of batch_forget at its start, as it may pass
-    /// other places repeatedly.
+    /// Return libfuse's handlers, each at a place where a probe is cheap. Only batch_forget's is at its start, since it
+    /// may pass other places repeatedly.
     fn handlers<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = Function> + 'a {
         handlers::functions(data)
             .into_iter()
@@ -451,7 +453,7 @@ impl Image {
     }
 }
 
-/// What follows an offset in a file; nothing where that is behind its end.
+/// Return the bytes from an offset to the end of a file; empty if the offset is beyond the end.
 fn code(data: &[u8], offset: u64) -> &[u8] {
     let at = usize::try_from(offset).ok();
     at.and_then(|at| data.get(at..)).unwrap_or(&[])

@@ -1,7 +1,8 @@
-//! Functions of Go programs without a symbol table: from `.gopclntab`, which a Go program cannot do without.
+//! Functions of Go programs without a symbol table, from `.gopclntab`, which every Go program needs.
 //!
 //! Layouts of Go 1.2, 1.16, 1.18 and 1.20 (debug/gosym/pclntab.go and runtime/symtab.go of Go). The file is hostile
-//! input: what does not fit together gives no function at all, since a probe at a wrong address breaks the program.
+//! input: a table that contradicts itself gives no function at all, since a probe at a wrong address breaks the
+//! program.
 
 use object::elf::{FileHeader32, FileHeader64, PT_LOAD, SHT_RELA};
 use object::elf::{
@@ -10,21 +11,21 @@ use object::elf::{
 use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, FileKind};
 
-/// What the runtime looks for in its own file (debug/buildinfo).
+/// Mark for which the runtime searches its own file (debug/buildinfo).
 const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 const LONGEST: usize = 4096; // bytes of a name
-/// Words of `runtime.moduledata`: it begins with the table's address.
+/// Numbers of words in `runtime.moduledata`, which begins with the table's address.
 const MINPC: u64 = 20;
 const TEXT: u64 = 22;
-/// Places in the file that may be a moduledata.
+/// Maximum number of places in the file that may be a moduledata.
 const MOST_MODULES: usize = 64;
 
-/// Whether a file without section headers is a Go program.
+/// Return whether a file without section headers is a Go program.
 pub(crate) fn is_marked(data: &[u8]) -> bool {
     data.windows(BUILD_INFO.len()).any(|at| at == BUILD_INFO)
 }
 
-/// Whether a file has the table.
+/// Return whether a file has the table.
 pub(crate) fn is_there(data: &[u8]) -> bool {
     fn of<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<bool> {
         let header = Elf::parse(data).ok()?;
@@ -41,8 +42,8 @@ pub(crate) fn is_there(data: &[u8]) -> bool {
     there.unwrap_or(false)
 }
 
-/// Whether functions get their arguments in registers: on some processors since Go 1.17, on all since 1.18, which has
-/// another form of the table. None: there is no table.
+/// Return whether functions get their arguments in registers: on some processors since Go 1.17, on all since 1.18,
+/// which has another form of the table. None: there is no table.
 pub(crate) fn passes_registers(data: &[u8]) -> Option<bool> {
     fn of<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<bool> {
         let (table, _) = table::<Elf>(data)?;
@@ -55,8 +56,8 @@ pub(crate) fn passes_registers(data: &[u8]) -> Option<bool> {
     }
 }
 
-/// Bytes of the stack check with which a function begins (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 if it has
-/// none, or one of another form.
+/// Return the size in bytes of the stack check with which a function begins (cmd/internal/obj/x86/obj6.go,
+/// arm64/obj7.go). 0: it has none, or one of another form.
 pub(crate) fn stack_check(code: &[u8]) -> u64 {
     // lea -N(%rsp),%r12; cmp 0x10(%r14),%r12, or cmp 0x10(%r14),%rsp, or mov %rsp,%r12; sub $N,%r12; jb;
     // cmp 0x10(%r14),%r12; then jbe
@@ -82,7 +83,8 @@ pub(crate) fn stack_check(code: &[u8]) -> u64 {
     }
 }
 
-/// (virtual address, name, size in bytes) of each function, by address; None where there is no table, or a damaged one.
+/// Return (virtual address, name, size in bytes) of each function, by address. None: there is no table, or a damaged
+/// one.
 pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
     match FileKind::parse(data).ok()? {
         FileKind::Elf64 => {
@@ -95,10 +97,10 @@ pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
     }
 }
 
-/// What a function finds on the stack below it.
+/// Content of the stack below a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Below {
-    /// So many bytes of its own, then the address to which it returns.
+    /// Bytes of the function's own, then the address to which it returns.
     Caller(u64),
     /// Nothing: a goroutine, or a thread, begins there.
     Nothing,
@@ -106,19 +108,19 @@ pub(crate) enum Below {
     Other,
 }
 
-/// How far each instruction of a Go program (64 bits) finds the stack pointer below the address to which its function
-/// returns (`pcsp` of runtime.pcvalue, runtime/symtab.go).
+/// Distance in bytes from the stack pointer to the function's return address, for each instruction of a 64-bit Go
+/// program (`pcsp` of runtime.pcvalue, runtime/symtab.go).
 #[derive(Debug, Default)]
 pub(crate) struct Depths {
-    /// By address: start, end, and the place in `values`; a function that nobody called.
+    /// By address: start, end, and the place in `values`; `Err` for a function that nobody called.
     functions: Vec<(u64, u64, Result<u64, Below>)>,
     values: Vec<u8>,
-    /// Bytes that an instruction has at least.
+    /// Minimum size of an instruction in bytes.
     quantum: u64,
 }
 
-/// Functions in which the runtime ends its own tracebacks (topofstack, runtime/traceback.go), without their ABI: those
-/// with which goroutines and threads begin, and those that go on with another stack.
+/// Functions in which the runtime ends its own tracebacks (topofstack, runtime/traceback.go), without their ABI.
+/// Goroutines and threads begin with the first ones; the others continue on another stack.
 const BEGINNINGS: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
 const SWITCHES: [&str; 5] = [
     "runtime.mcall",
@@ -127,7 +129,7 @@ const SWITCHES: [&str; 5] = [
     "runtime.asmcgocall",
     "runtime.cgocallback",
 ];
-/// Changes of a function's stack pointer that are looked at.
+/// Maximum number of changes of a function's stack pointer that are looked at.
 const MOST_CHANGES: usize = 1 << 16;
 
 impl Depths {
@@ -135,7 +137,8 @@ impl Depths {
         located::<FileHeader64<Endianness>, _>(data, |layout, text| layout.depths(text))
     }
 
-    /// At a virtual address; None: it is in no function, or the table is damaged.
+    /// Return the stack's content below the function at a virtual address. None: it is in no function, or the table is
+    /// damaged.
     pub fn at(&self, address: u64) -> Option<Below> {
         let after = self
             .functions
@@ -174,7 +177,7 @@ impl Depths {
     }
 }
 
-/// The table, and its address.
+/// Return the table and its address.
 fn table<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<(Bytes<'_>, u64)> {
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
@@ -190,7 +193,7 @@ fn table<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<(Bytes<'_>
     Some((table, section.sh_addr(endian).into()))
 }
 
-/// What is found out of the table and where the code begins that it counts from.
+/// Return what `tell` finds in the table, given the address from which the table counts code.
 fn located<Elf: FileHeader<Endian = Endianness>, T>(
     data: &[u8],
     tell: impl FnOnce(&Layout, u64) -> Option<T>,
@@ -212,7 +215,7 @@ fn located<Elf: FileHeader<Endian = Endianness>, T>(
     tell(&layout, text)
 }
 
-/// (minpc, text) of each possible moduledata of the table at `address`.
+/// Return (minpc, text) of each possible moduledata of the table at `address`.
 fn modules<Elf: FileHeader<Endian = Endianness>>(
     data: &[u8],
     header: &Elf,
@@ -221,7 +224,7 @@ fn modules<Elf: FileHeader<Endian = Endianness>>(
     size: u64,
 ) -> Vec<(u64, u64)> {
     let mut pairs = Vec::new();
-    // As the linker left it: a position-independent program has zeros there, and relocations.
+    // Values as the linker left them: a position-independent program has zeros there, and relocations.
     for segment in header.program_headers(endian, data).unwrap_or(&[]) {
         if segment.p_type(endian) != PT_LOAD {
             continue;
@@ -311,19 +314,19 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Where the parts of a table are.
+/// Parts of a table.
 struct Layout<'a> {
     names: Bytes<'a>,
     /// Tables of values by address.
     values: Bytes<'a>,
     quantum: u8,
-    /// The list of functions: each its start and the place of its details; then the end of the last.
+    /// List of functions: the start of each and the place of its details; then the end of the last.
     list: Bytes<'a>,
-    /// What that place counts from.
+    /// Base from which that place counts.
     infos: Bytes<'a>,
     count: u64,
     pointer: u8,
-    /// Bytes of a field of the list.
+    /// Size of a field of the list in bytes.
     field: u64,
     /// Starts count from the beginning of the code.
     relative: bool,
@@ -364,12 +367,12 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Where the function of that number starts; that after the last: where it ends.
+    /// Return the start of the function with that number; after the last, its end.
     fn entry(&self, number: u64) -> Option<u64> {
         self.list.word(2 * number * self.field, self.field)
     }
 
-    /// Its start, its end, its name and the place of its details.
+    /// Return its start, its end, its name and the place of its details.
     fn function(&self, number: u64) -> Option<(u64, u64, &'a [u8], u64)> {
         let (start, end) = (self.entry(number)?, self.entry(number + 1)?);
         let info = self.list.word((2 * number + 1) * self.field, self.field)?;
@@ -404,7 +407,7 @@ impl<'a> Layout<'a> {
             let (start, end, name, info) = self.function(number)?;
             let name = name.strip_suffix(b".abi0").unwrap_or(name);
             let among = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
-            // After its start: name, arguments, frame or deferreturn, each of 4 bytes.
+            // Fields after its start: name, arguments, frame or deferreturn, each of 4 bytes.
             let place = self.infos.word(info.checked_add(self.field + 12)?, 4)?;
             let place = match () {
                 () if among(&BEGINNINGS) => Err(Below::Nothing),
@@ -434,7 +437,7 @@ mod tests {
         }
     }
 
-    /// A table of three functions, in each of the layouts.
+    /// Return a table of three functions, in one of the layouts.
     fn table(magic: u64, size: usize, big: bool) -> Vec<u8> {
         let functions = [
             (0x40u64, "main.main"),
@@ -535,7 +538,7 @@ mod tests {
                 );
                 let second = [0x60, 0x67, 0x68, 0x97, 0x98, 0x9f].map(at);
                 assert_eq!(second, [0, 0, 0x88, 0x88, 0, 0].map(caller));
-                // Where a goroutine begins the table is not asked.
+                // The table is not asked where a goroutine begins.
                 assert_eq!(
                     [at(0xa0), at(0xaf), at(0xb0)],
                     [Some(Below::Nothing), Some(Below::Nothing), None]

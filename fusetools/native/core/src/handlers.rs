@@ -1,8 +1,8 @@
-//! libfuse's handlers of requests, which have no symbols in distributions' builds: by the library's own table of them.
+//! libfuse's request handlers, found in the library's own table: distributions' builds have no symbols for them.
 //!
 //! `fuse_ll_ops` (lib/fuse_lowlevel.c, versions 2 and 3) has, by opcode, a function and the operation's name:
-//! `do_lookup(fuse_req_t req, fuse_ino_t nodeid, const void *arg)`, "LOOKUP". A library with several such tables is not
-//! understood.
+//! `do_lookup(fuse_req_t req, fuse_ino_t nodeid, const void *arg)`, "LOOKUP". A library with several such tables is
+//! unsupported.
 
 use object::elf::{FileHeader64, PT_LOAD, R_AARCH64_RELATIVE, R_X86_64_RELATIVE, SHT_RELA};
 use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader};
@@ -11,21 +11,21 @@ use rustc_hash::FxHashMap;
 
 use crate::operations::Operation;
 
-/// Rows, and the bytes of one: two addresses.
+/// Rows of the table, and bytes of a row: two addresses.
 const ROWS: u64 = 64;
 const ROW: u64 = 16;
-/// Places where a table may be, and segments.
+/// Maximum number of places for a table, and of segments.
 const MOST: usize = 64;
 
-/// (address, name) of each; none if that is not certain.
+/// Return (address, name) of each handler; empty if the table is not certain.
 pub(crate) fn functions(data: &[u8]) -> Vec<(u64, String)> {
     File::new(data).map_or_else(Vec::new, |file| file.functions())
 }
 
 struct File<'a> {
-    /// Virtual address, bytes in the file.
+    /// Virtual address and bytes of each loaded segment.
     loads: Vec<(u64, &'a [u8])>,
-    /// What relative relocations put where.
+    /// Relative relocations: where, and the value.
     relocations: Vec<(u64, u64)>,
 }
 
@@ -65,7 +65,7 @@ impl File<'_> {
 
     fn functions(&self) -> Vec<(u64, String)> {
         let mut tables = self.places().into_iter().filter_map(|place| {
-            // Of the row before it, which stands for opcode 0.
+            // The table begins with the row before, of opcode 0.
             self.table(place.checked_sub(8 + ROW)?)
         });
         let table = tables.next().filter(|_| tables.next().is_none());
@@ -81,7 +81,7 @@ impl File<'_> {
         table.into_iter().filter(own).collect()
     }
 
-    /// Where the address of "LOOKUP" is stored.
+    /// Return the places where the address of "LOOKUP" is stored.
     fn places(&self) -> Vec<u64> {
         const NAME: &[u8] = b"LOOKUP\0";
         let mut names = Vec::new();
@@ -96,7 +96,7 @@ impl File<'_> {
             .map(|(offset, _)| offset)
             .take(MOST)
             .collect();
-        // As the linker left it.
+        // Places without a relocation, as the linker left them.
         for (start, bytes) in &self.loads {
             let words = bytes.chunks_exact(8).zip((*start..).step_by(8));
             let here = words.filter(|(word, _)| names.contains(&number(word)));
@@ -107,7 +107,7 @@ impl File<'_> {
         places
     }
 
-    /// (function, name) of each row of a table there; None: it is none.
+    /// Return (function, name) of each row of the table at `start`; None if there is no table.
     fn table(&self, start: u64) -> Option<Vec<(u64, String)>> {
         let end = start.checked_add(ROWS * ROW)?;
         let inside = |offset: &u64| (start..end).contains(offset);

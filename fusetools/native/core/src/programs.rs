@@ -1,9 +1,9 @@
-//! What names the functions of programs and libraries: their files, where a machine has them, and the part of their
-//! symbols that a recording holds.
+//! Names of the functions of programs and libraries. The sources are their files, where a machine has them, and the
+//! part of their symbols that a recording holds.
 //!
-//! A recording holds the functions of its stacks as lines behind the kernel's (the kallsyms of its tracing data, which
-//! perf passes over): "0000000000000000 F BUILD-ID PATH" begins a file, "START u END NAME" is a function of it, both as
-//! places in the file. A build id after a dash is that of the file on disk, if the mappings have none.
+//! A recording holds the functions of its stacks as lines after the kernel's (in the kallsyms of its tracing data; perf
+//! skips them). "0000000000000000 F BUILD-ID PATH" begins a file; "START u END NAME" is a function of it, with places
+//! in the file. A build id after a dash is that of the file on disk, if the mappings have none.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::elf::hex;
 use crate::spaces::MappedFile;
 use crate::symbols::{Function, Table};
 
-/// Types of lines that are about programs.
+/// Types of lines about programs.
 const FILE: u8 = b'F';
 const FUNCTION: u8 = b'u';
 
-/// Bytes of a recording's lines about programs, and of one name.
+/// Maximum size in bytes of a recording's lines about programs, and of one name.
 const MOST_TEXT: usize = 64 << 20;
 const LONGEST_NAME: usize = 16 << 10;
 
-/// A file by the build id of its mappings, or by that of the file on disk if they have none.
+/// Identity of a file: the build id of its mappings, or that of the file on disk if they have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
     mapped: String,
@@ -29,10 +29,10 @@ struct Id {
 /// Functions of a file, by start: end and name.
 type Functions = BTreeMap<u64, (u64, Box<str>)>;
 
-/// The functions of programs that a recording holds.
+/// Functions of programs that a recording holds.
 #[derive(Default)]
 pub struct Programs {
-    /// By path.
+    /// Functions by path and identity of the file.
     files: BTreeMap<String, BTreeMap<Id, Functions>>,
     text: usize,
 }
@@ -42,7 +42,7 @@ impl Programs {
         self.files.is_empty()
     }
 
-    /// Adds the programs' functions from a kallsyms of a recording.
+    /// Add the programs' functions from a recording's kallsyms.
     pub fn read(&mut self, text: &[u8]) {
         let mut functions = None;
         for line in text.split(|&byte| byte == b'\n') {
@@ -75,7 +75,7 @@ impl Programs {
         }
     }
 
-    /// Adds the functions at these places in a file, and marks the file as read.
+    /// Add the functions at these places in a file, and mark the file as read.
     pub fn add(&mut self, file: &MappedFile, table: &Table, places: impl Iterator<Item = u64>) {
         if file.path.contains('\n') {
             return;
@@ -102,7 +102,7 @@ impl Programs {
         }
     }
 
-    /// The functions of a file; None if the recording holds none.
+    /// Return the functions of a file; None if the recording holds none.
     pub fn table(&self, file: &MappedFile) -> Option<Table> {
         let files = self.files.get(&file.path)?;
         let wanted = hex(&file.build_id);
@@ -130,7 +130,7 @@ impl Programs {
         })
     }
 
-    /// The lines of `read`, at most some 64 MiB.
+    /// Return the lines for `read`, at most about 64 MiB.
     pub fn lines(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (path, files) in &self.files {
@@ -153,7 +153,7 @@ impl Programs {
     }
 }
 
-/// Whether a line of a kallsyms is about a program, not the kernel.
+/// Return whether a line of a kallsyms is about a program, not the kernel.
 pub fn is_of_program(line: &[u8]) -> bool {
     line_of(line).is_some_and(|(_, kind, _)| matches!(kind, FILE | FUNCTION))
 }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(name(&first).as_deref(), Some("one"));
         // The file was examined, and has no functions there.
         assert!(again.table(&second).is_some() && name(&second).is_none());
-        // No mapping has 0xaa…, but the file of those without had it.
+        // No mapping has 0xaa…, but the file of mappings without a build id had it.
         assert_eq!(
             name(&file("/lib/a b", &[0xaa])).as_deref(),
             Some("operator new[]")

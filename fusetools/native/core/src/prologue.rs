@@ -1,23 +1,23 @@
-//! Where a probe near a function's entry is cheap: the kernel emulates some instructions (push, jumps, calls; arch/x86/kernel/uprobes.c) and
-//! single-steps the others, which takes 1.5 us more, and 15 us in some virtual machines.
+//! Places near a function's entry where a probe is cheap. The kernel emulates some instructions (push, jumps, calls;
+//! arch/x86/kernel/uprobes.c) and single-steps the others, which takes 1.5 us more, and 15 us in some virtual machines.
 //!
 //! Any doubt ends the search: a probe inside an instruction would break the program.
 //!
-//! And how far a function has moved the stack pointer below its frame pointer.
+//! Also: how far a function has moved the stack pointer below its frame pointer.
 
 use crate::record::u32_at;
 
-/// Bytes that are looked at: the first instructions.
+/// Maximum number of bytes that are looked at: the first instructions.
 const FARTHEST: usize = 128;
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Registers of the first three arguments: rdx, rsi, rdi.
 const ARGUMENTS: [u8; 3] = [2, 6, 7];
 const RSP: u8 = 4;
-/// Of all six, rcx, r8 and r9 among them, and the one by which a return probe finds the return address.
+/// Registers of all six arguments (also rcx, r8 and r9), and the one by which a return probe finds the return address.
 const ENTERED: [u8; 7] = [1, 2, RSP, 6, 7, 8, 9];
 
-/// Bytes from a function's entry (x86-64) to the first instruction that the kernel emulates, if the function always comes
-/// to it with its first three arguments in their registers; else None.
+/// Return the bytes from a function's entry (x86-64) to the first instruction that the kernel emulates. None, unless
+/// the function always comes to it with its first three arguments in their registers.
 pub fn emulated(code: &[u8]) -> Option<usize> {
     let code = code.get(..FARTHEST.min(code.len()))?;
     let mut at = 0;
@@ -33,11 +33,12 @@ pub fn emulated(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// Bytes from a function's entry (x86-64) to where a probe, of its return too, is cheap: its first instruction, or one that
-/// it comes to once, and as it was entered, with all arguments in their registers and the return address on top of the
-/// stack. That is a `push` of a register which it has to keep for its caller, as these are saved only once, or any
-/// `push` after `endbr64`, with which every function begins where a distribution's compiler adds it
-/// (-fcf-protection).
+/// Return the bytes from a function's entry (x86-64) to where a probe, also one of its return, is cheap.
+///
+/// The place is the first instruction, or one that the function reaches once and in its state at entry. In that state
+/// all arguments are in their registers, and the return address is on top of the stack. A `push` of a register that it
+/// must keep for its caller is such a place, since these are saved only once. So is any `push` after `endbr64`, with
+/// which every function begins if a distribution's compiler adds it (-fcf-protection).
 pub fn entered(code: &[u8]) -> usize {
     let mut at = 0;
     while let Some(rest) = code.get(at..FARTHEST.min(code.len())) {
@@ -54,7 +55,7 @@ pub fn entered(code: &[u8]) -> usize {
     0
 }
 
-/// Whether the kernel emulates an instruction that a probe replaces: push, jumps, a call, nop.
+/// Return whether the kernel emulates an instruction that a probe replaces: push, jumps, a call, nop.
 pub fn is_emulated(code: &[u8]) -> bool {
     matches!(
         code,
@@ -64,14 +65,14 @@ pub fn is_emulated(code: &[u8]) -> bool {
     )
 }
 
-/// Bytes by which a function has moved the stack pointer down once it has set its frame pointer: `code` is what follows
-/// that, up to where the thread is. All that counts comes before the first call or jump. None: it moves it otherwise, or an
-/// instruction is unknown here.
+/// Return the bytes by which a function has moved the stack pointer down since it set its frame pointer. `code`: the
+/// bytes after that, up to where the thread is. All that counts comes before the first call or jump. None: it moves the
+/// pointer otherwise, or an instruction is unknown here.
 pub fn moved(code: &[u8]) -> Option<u64> {
     let (mut at, mut moved, mut last) = (0, 0u64, 0);
     while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
         let number = |at: usize| Some(u32_at(rest, at)? as i32);
-        // A loop that moves it moves it any number of times.
+        // A loop may move it any number of times.
         let ends = |length: usize, by: i32| {
             let to = at.checked_add(length)?.checked_add_signed(by as isize)?;
             (by >= 0 || to > last).then_some(moved)
@@ -98,12 +99,12 @@ pub fn moved(code: &[u8]) -> Option<u64> {
     Some(moved)
 }
 
-/// Bytes of a call, at most.
+/// Maximum size of a call in bytes.
 pub const LONGEST_CALL: u64 = 7;
 
-/// Whether code ends with a call; `code`: LONGEST_CALL bytes.
+/// Return whether code ends with a call. `code`: LONGEST_CALL bytes.
 pub fn ends_with_call(code: &[u8]) -> bool {
-    // call *…: the second byte, without the bits that choose the instruction, and what may follow it.
+    // call *…: the second byte, without the bits that choose the instruction, and the number of bytes after it.
     let by = |modrm: u8, more: usize| {
         let (mode, low) = (modrm >> 6, modrm & 7);
         modrm >> 3 & 7 == 2
@@ -126,23 +127,23 @@ pub fn ends_with_call(code: &[u8]) -> bool {
     })
 }
 
-/// The length of an instruction that changes none of the arguments' registers and goes on to the next one. None: it
-/// changes one, or is unknown here.
+/// Return the length of an instruction that changes none of the arguments' registers and continues with the next one.
+/// None: it changes one, or is unknown here.
 fn harmless(code: &[u8]) -> Option<usize> {
     step(code, &ARGUMENTS)
 }
 
-/// The same with these registers.
+/// Return the length if the instruction changes none of the registers in `kept`.
 fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
     if code.starts_with(&ENDBR64) {
         return Some(ENDBR64.len());
     }
     let mut at = 0;
-    // Thread-local storage: the stack protector.
+    // Thread-local storage, for the stack protector.
     if *code.first()? == 0x64 {
         at += 1;
     }
-    // Of xmm registers.
+    // Prefix for xmm registers.
     let wide = code.starts_with(&[0x66, 0x0f]);
     at += usize::from(wide);
     let mut rex = 0;
@@ -172,7 +173,7 @@ fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
                 0xef | 0x6f | 0x7f if wide => (false, false, 0),
                 _ if wide => return None,
                 0xb6 | 0xb7 | 0xbe | 0xbf => (true, false, 0), // mov with extension
-                0x10 | 0x11 | 0x28 | 0x29 | 0x57 => (false, false, 0), // of xmm registers
+                0x10 | 0x11 | 0x28 | 0x29 | 0x57 => (false, false, 0), // on xmm registers
                 0x1f => (false, false, 0),                     // nop
                 _ => return None,
             }
@@ -191,7 +192,7 @@ fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
     if reg && kept.contains(&((modrm >> 3 & 7) | (rex & 4) << 1)) {
         return None;
     }
-    // Of one byte without REX 6 and 7 are dh and bh: dh is part of rdx.
+    // In byte operands without REX, 6 and 7 are dh and bh: dh is part of rdx.
     let byte = matches!(opcode, 0x88 | 0xc6 | 0x80);
     if rm && mode == 3 && (byte || kept.contains(&(low | (rex & 1) << 3))) {
         return None;
@@ -226,7 +227,7 @@ mod tests {
             0x28, 0, 0, 0, 0xe8, 1, 2, 3, 4, 0x50,
         ];
         assert_eq!(moved(&code), Some(64));
-        // Up to the byte before the end of the call; and where the thread has come no further.
+        // Up to the byte before the end of the call; and less far, where the thread is.
         assert_eq!(
             (moved(&code[..23]), moved(&code[..6])),
             (Some(64), Some(16))
@@ -244,12 +245,12 @@ mod tests {
             0x83, 0xc, 0x24, 0, 0x4c, 0x39, 0xdc, 0x75, 0xef,
         ];
         assert_eq!(moved(&pages), None);
-        // Once, and goes on; or with another loop after it.
+        // Once, without a jump back; or with another loop after it.
         let once = [&pages[8..20], &[0xff, 0xd0]].concat();
         assert_eq!(moved(&once), Some(0x1000));
         let then = [&pages[8..20], &[0x31, 0xc0, 0x75, 0xfc]].concat();
         assert_eq!(moved(&then), Some(0x1000));
-        // Aligned, by a register, or set: and $-32, %rsp; sub %rax, %rsp; lea -8(%rsp), %rsp; mov %rax, %rsp.
+        // Aligned, changed by a register, or set: and $-32, %rsp; sub %rax, %rsp; lea -8(%rsp), %rsp; mov %rax, %rsp.
         for unknown in [
             &[0x48, 0x83, 0xe4, 0xe0][..],
             &[0x48, 0x29, 0xc4],
@@ -353,7 +354,7 @@ mod tests {
             assert_eq!(entered(&[&endbr64[..], push].concat()), 4);
             assert_eq!(entered(&[&endbr64[..], &endbr64[..], push].concat()), 0);
         }
-        // No further than it looks.
+        // The push is further than the search goes.
         let far = [&[0x48, 0x89, 0xf8].repeat(50)[..], &[0x55]].concat();
         assert_eq!(entered(&far), 0);
     }

@@ -1,7 +1,7 @@
-//! Names of addresses: the kernel's by its list (/proc/kallsyms), a program's by the symbol tables of its files.
+//! Names of addresses: the kernel's from its list (/proc/kallsyms), a program's from the symbol tables of its files.
 //!
-//! Which of several symbols names an address is decided as in perf (tools/perf/util/symbol.c, symbol-elf.c), so that
-//! both show the same. All of it is hostile input, and bounded by the size of the file read.
+//! The choice among several symbols of an address is perf's (tools/perf/util/symbol.c, symbol-elf.c), so that both show
+//! the same. All of it is hostile input, and bounded by the size of the file read.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,16 +23,16 @@ use crate::gopclntab;
 use crate::spaces::MappedFile;
 
 /// Types of lines that only an extract of a kallsyms has (see `Kernel::extract`): a symbol of a stack, and the end of
-/// the one before.
+/// the symbol before.
 const FRAME: u8 = b'f';
 const END: u8 = b'e';
-/// Bytes of a kallsyms: that of a large kernel has 15 MB.
+/// Maximum size of a kallsyms in bytes; that of a large kernel has 15 MB.
 pub(crate) const MOST_TEXT: u64 = 256 << 20;
-/// Minimum number of symbols: every kernel has more, and so few cannot name the addresses between them.
+/// Minimum number of symbols: every kernel has more, and fewer cannot name the addresses between them.
 const FEW: usize = 5_000;
 const PAGE: u64 = 4096;
 
-/// The kernel's symbols.
+/// Symbols of the kernel.
 #[derive(Default)]
 pub struct Kernel<'a> {
     text: Cow<'a, [u8]>,
@@ -47,8 +47,8 @@ struct Symbol {
 }
 
 impl<'a> Kernel<'a> {
-    /// Reads a kallsyms: lines "ADDRESS TYPE NAME", of a module with a tab and "[MODULE]" after it. None if it holds
-    /// too few symbols, or hides its addresses.
+    /// Read a kallsyms: lines "ADDRESS TYPE NAME", for a module followed by a tab and "[MODULE]". Return None if it
+    /// holds too few symbols, or hides its addresses.
     pub fn new(text: Cow<'a, [u8]>) -> Option<Kernel<'a>> {
         let mut symbols = Vec::new();
         let mut ends = Vec::new();
@@ -75,8 +75,8 @@ impl<'a> Kernel<'a> {
         if symbols.is_empty() || !extract && symbols.len() < FEW {
             return None;
         }
-        // Of several at one address perf takes the last; but the marks of sections (__sched_text_start), which in some
-        // kernels are where the first function is, name none.
+        // perf takes the last of several symbols at one address. But the marks of sections (__sched_text_start), which
+        // in some kernels are where the first function is, name none.
         let marks = |symbol: &Symbol| {
             let name = &text[symbol.name.clone()];
             name.ends_with(b"_text_start") || name.ends_with(b"_text_end")
@@ -114,20 +114,20 @@ impl<'a> Kernel<'a> {
         (address < symbol.end).then_some(symbol)
     }
 
-    /// The function that contains an address.
+    /// Return the function that contains an address.
     pub fn name(&self, address: u64) -> Option<&str> {
         let symbol = self.find(address)?;
         std::str::from_utf8(&self.text[symbol.name.clone()]).ok()
     }
 
-    /// The address of a symbol.
+    /// Return the address of a symbol.
     pub fn address(&self, name: &str) -> Option<u64> {
         let line = lines(&self.text).find(|(.., at, _)| &self.text[at.clone()] == name.as_bytes());
         line.map(|(start, ..)| start)
     }
 
-    /// The part of the list that names these addresses, small enough to be stored in a recording. Its lines have types
-    /// of their own, so that nobody takes them for all of the kernel's symbols.
+    /// Return the part of the list that names these addresses, small enough to be stored in a recording. Its lines have
+    /// types of their own, so that nobody takes them for all of the kernel's symbols.
     pub fn extract(&self, addresses: impl Iterator<Item = u64>) -> Vec<u8> {
         let used: BTreeSet<usize> = addresses
             .filter_map(|address| {
@@ -154,7 +154,7 @@ impl<'a> Kernel<'a> {
     }
 }
 
-/// Of each line of a kallsyms: address, type, name, "[MODULE]" or nothing.
+/// Yield each line of a kallsyms: address, type, name, "[MODULE]" or nothing.
 fn lines(text: &[u8]) -> impl Iterator<Item = (u64, u8, Range<usize>, Range<usize>)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || loop {
@@ -187,10 +187,10 @@ fn line(line: &[u8]) -> Option<(u64, u8, Range<usize>, Range<usize>)> {
     Some((address, kind, name..name + len, module..line.len()))
 }
 
-/// The functions of a file, by their place in it.
+/// Functions of a file, by their place in it.
 #[derive(Default)]
 pub struct Table {
-    /// Of the file, in hexadecimal; empty where it has none.
+    /// Build id of the file in hexadecimal; empty if it has none.
     pub build_id: String,
     pub(crate) functions: Vec<Function>,
 }
@@ -199,15 +199,15 @@ pub struct Table {
 pub(crate) struct Function {
     pub start: u64,
     pub end: u64,
-    /// As in the symbol table.
+    /// Name as in the symbol table.
     pub name: Box<str>,
     pub weak: bool,
     pub global: bool,
 }
 
 impl Table {
-    /// The symbols of a program or library, and of its separate debug file where it has none itself. None where `files`
-    /// has neither.
+    /// Read the symbols of a program or library, and of its separate debug file if it has none itself. Return None if
+    /// `files` has neither.
     pub fn of(file: &MappedFile, files: &Files) -> Option<Table> {
         let wanted = hex(&file.build_id);
         let Some(image) = files.open(file) else {
@@ -222,7 +222,8 @@ impl Table {
         Some(debug.unwrap_or_else(|| Table::new(build_id, main.functions)))
     }
 
-    /// Of the debug file with that build id; `main`: the file that runs, which knows where in it an address lies.
+    /// Read the symbols of the debug file with that build id. `main`: the file that runs, which defines where in it an
+    /// address lies.
     fn debug(
         file: &MappedFile,
         files: &Files,
@@ -240,7 +241,7 @@ impl Table {
                 let (first, rest) = build_id.split_at(2);
                 all.join(format!(".build-id/{first}/{rest}.debug"))
             });
-            // As .gnu_debuglink has it by default.
+            // Default places of .gnu_debuglink.
             let beside = [
                 root.join(folder).join(".debug").join(&name),
                 root.join(folder).join(&name),
@@ -270,7 +271,7 @@ impl Table {
                     next.unwrap_or(page_after(functions[at].start).saturating_add(PAGE));
             }
         }
-        // dedup_by gives the later one first.
+        // dedup_by passes the later one first.
         functions.dedup_by(|later, earlier| {
             if later.start != earlier.start {
                 return false;
@@ -286,20 +287,20 @@ impl Table {
         }
     }
 
-    /// The function at a place in the file, its name as in the symbol table.
+    /// Return the function at a place in the file, named as in the symbol table.
     pub fn name(&self, offset: u64) -> Option<&str> {
         self.find(offset).map(|function| &*function.name)
     }
 
     pub(crate) fn find(&self, offset: u64) -> Option<&Function> {
         let at = self.functions.partition_point(|f| f.start <= offset);
-        // One may lie within another.
+        // A function may lie within another.
         let mut near = self.functions[at.saturating_sub(8)..at].iter().rev();
         near.find(|f| offset < f.end)
     }
 }
 
-/// perf's choice between two symbols of one address.
+/// Return whether perf prefers `a` to `b`, two symbols of one address.
 fn first_is_better(a: &Function, b: &Function) -> bool {
     let size = |f: &Function| f.end - f.start;
     if (size(a) == 0) != (size(b) == 0) {
@@ -319,18 +320,18 @@ fn first_is_better(a: &Function, b: &Function) -> bool {
     a.len() >= b.len()
 }
 
-/// The first address of a page from here on.
+/// Return the first address of a page from here on.
 fn page_after(address: u64) -> u64 {
     address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// PT_LOAD: vaddr, size in memory, offset in the file.
+/// PT_LOAD segments: vaddr, size in memory, offset in the file.
 type Loads = [(u64, u64, u64)];
 
 struct Elf {
     loads: Vec<(u64, u64, u64)>,
     functions: Vec<Function>,
-    /// It has a full symbol table, besides that of the dynamic linker.
+    /// The file has a full symbol table, besides that of the dynamic linker.
     symtab: bool,
 }
 
@@ -339,7 +340,7 @@ impl Elf {
         Elf::parse_placed(data, None)
     }
 
-    /// `loads`: those of the file that runs, where `data` is its debug file.
+    /// Parse a file. `loads`: segments of the file that runs, if `data` is its debug file.
     fn parse_placed(data: &[u8], loads: Option<&Loads>) -> Option<Elf> {
         match FileKind::parse(data) {
             Ok(FileKind::Elf64) => Elf::parse_class::<FileHeader64<Endianness>>(data, loads),
@@ -379,7 +380,7 @@ impl Elf {
         };
         let mut functions = Vec::new();
         let mut symtab = false;
-        // Damaged tables may all point at the same long bytes: read no more of them than some times the file.
+        // Damaged tables may all point at the same long bytes: read at most a few times the file's size of them.
         let mut budget = data.len().saturating_mul(4);
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             let section = sections
@@ -441,7 +442,7 @@ impl Elf {
             }
         }
         if loads.is_none() && !symtab {
-            // What a Go program without a symbol table keeps for itself.
+            // The table that a Go program without a symbol table keeps for itself.
             for (address, name, size) in gopclntab::functions(data).unwrap_or_default() {
                 functions.extend(place(address).map(|start| Function {
                     start,
@@ -462,8 +463,8 @@ impl Elf {
         })
     }
 
-    /// The jumps to other libraries' functions, `NAME@plt`: one for each entry of `.rela.plt`, in its order, after a
-    /// first one of the same size (on aarch64 of two).
+    /// Add the jumps to other libraries' functions, `NAME@plt`. There is one for each entry of `.rela.plt`, in its
+    /// order. Before them is one more of the same size (on aarch64 of two).
     fn add_plt<Class: FileHeader<Endian = Endianness>>(
         sections: &SectionTable<Class>,
         endian: Endianness,

@@ -1,5 +1,5 @@
-//! User stacks out of what `perf record --call-graph dwarf` copies: registers and the top of the stack, unwound by the
-//! programs' own tables (.eh_frame). x86-64 only.
+//! User stacks from the copies of `perf record --call-graph dwarf`: registers and the top of the stack. They are
+//! unwound by the programs' own tables (.eh_frame), on x86-64 only.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ const BP: u32 = 6;
 const SP: u32 = 7;
 const IP: u32 = 8;
 
-/// Where code can be: not in the first pages, nor above what a program gets by default.
+/// Range of code addresses: not in the first pages, nor above what a program gets by default.
 const CODE: Range<u64> = 1 << 12..1 << 47;
 
 /// Maximum number of spaces whose tables are kept.
 const MOST_SPACES: usize = 64;
 
-/// There the stack pointer points to a struct ucontext, which holds the registers at the interruption, at these offsets
-/// (arch/x86/include/uapi/asm/sigcontext.h).
+/// Offsets of the registers at the interruption in a struct ucontext, to which the stack pointer points in a signal's
+/// frame (arch/x86/include/uapi/asm/sigcontext.h).
 const SAVED_BP: u64 = 120;
 const SAVED_SP: u64 = 160;
 const SAVED_IP: u64 = 168;
 
-/// Of a program's address space.
+/// Unwinding tables of a program's address space.
 #[derive(Default)]
 struct Program {
     modules: UnwinderX86_64<Arc<[u8]>>,
     signals: FxHashSet<u64>,
 }
 
-/// What was copied of a thread.
+/// Copied state of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
-    /// The registers of the bits of `mask`, lowest first.
+    /// Registers of the bits of `mask`, lowest first.
     pub mask: u64,
     pub registers: &'a [u64],
-    /// Bytes from the stack pointer up; `full`: as many as were requested, so that there may be more.
+    /// Bytes from the stack pointer up. `full`: as many as were requested, so that there may be more.
     pub stack: &'a [u8],
     pub full: bool,
 }
@@ -56,21 +56,21 @@ pub struct Copied<'a> {
 /// A user stack, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwound {
-    /// Innermost first, each within the function that was called there.
+    /// Addresses, innermost first. Return addresses are less by 1, to lie within the call.
     pub chain: Vec<u64>,
     pub reach: Reach,
 }
 
-/// The kernel copies no more (PERF_SAMPLE_STACK_USER, perf_event_open(2)).
+/// Maximum size of the kernel's copy (PERF_SAMPLE_STACK_USER, perf_event_open(2)).
 const LARGEST: usize = 1 << 16;
 
-/// Whether the registers of a mask are such that stacks can be unwound from them.
+/// Return whether stacks can be unwound from the registers of a mask.
 pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {
     let wanted = 1 << IP | 1 << SP | 1 << BP;
     arch == Some("x86_64") && mask & wanted == wanted
 }
 
-/// All that is known of a stack that cannot be unwound: where the program was.
+/// Return all that is known of a stack that cannot be unwound: the address where the program was.
 pub fn only_address(mask: u64, registers: &[u64]) -> Option<Unwound> {
     Some(Unwound {
         chain: vec![register(mask, registers, IP)?],
@@ -87,17 +87,16 @@ fn register(mask: u64, registers: &[u64], bit: u32) -> Option<u64> {
 #[derive(Default)]
 pub struct Unwinding {
     tables: FxHashMap<u32, Option<Tables>>,
-    /// Of Go programs; read only where frame pointers are not known.
+    /// Depths of Go programs by file; read only if frame pointers are unknown.
     depths: FxHashMap<u32, Depths>,
-    /// By the version of the space.
+    /// Programs by the version of their space.
     spaces: FxHashMap<u64, Program>,
     cache: CacheX86_64,
 }
 
 impl Unwinding {
-    /// Unwinds a stack. `returns`: the original return addresses of the thread's open calls with return probes,
-    /// innermost first.
-    /// None where the instruction pointer is not among the registers.
+    /// Unwind a stack. `returns`: the original return addresses of the thread's open calls with return probes,
+    /// innermost first. Return None if the instruction pointer is not among the registers.
     pub fn chain(
         &mut self,
         copy: &Copied,
@@ -198,7 +197,7 @@ impl Unwinding {
                         .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
                 }
             };
-            // The address of a return probe, which replaced the caller's, begins a page of the kernel's own.
+            // A return probe replaces the caller's address by one that begins a page of the kernel's own.
             let of_probe = |address: u64| {
                 let known = space.find(address);
                 let own = known.is_none_or(|part| {
@@ -223,7 +222,7 @@ impl Unwinding {
                 None => break,
             }
         }
-        // The last address from such tables is no code address either.
+        // The last address from such tables is no code address, either.
         while reach != Reach::Whole
             && chain.len() > 1
             && chain.last().is_some_and(|ip| space.find(*ip).is_none())
@@ -279,9 +278,9 @@ impl Unwinding {
     }
 }
 
-/// The caller of Go's code by frame pointers; None where a goroutine begins, which has none. `followed`: the frame pointer
-/// is that of a frame of Go already. A thread may be in a function that has no frame of its own, and then its caller stands
-/// on top of the stack; `is_code` distinguishes addresses from other numbers.
+/// Return the caller of Go's code by frame pointers; None where a goroutine begins, which has no caller. `followed`:
+/// the frame pointer is that of a frame of Go already. A thread may be in a function without a frame of its own; then
+/// its caller is on top of the stack. `is_code` distinguishes addresses from other numbers.
 fn of_go(
     frame: FrameAddress,
     registers: &mut UnwindRegsX86_64,
@@ -307,7 +306,7 @@ fn of_go(
     Ok(Some(caller))
 }
 
-/// What lies below a function of a Go program on its stack, by the program's own table.
+/// Return the stack's content below a function of a Go program, by the program's own table.
 fn below(
     tables: &mut FxHashMap<u32, Option<Tables>>,
     depths: &mut FxHashMap<u32, Depths>,
@@ -328,7 +327,7 @@ fn below(
     depths.at(at)
 }
 
-/// The caller of code that finds the address to which it returns so many bytes above the stack pointer.
+/// Return the caller of code whose return address is `depth` bytes above the stack pointer.
 fn called(
     registers: &mut UnwindRegsX86_64,
     depth: u64,
@@ -340,8 +339,8 @@ fn called(
     Ok(caller)
 }
 
-/// What the tables of the file mapped at an address describe. The unwinder itself silently continues by frame pointers where
-/// they describe nothing.
+/// Return what the tables of the file mapped at an address describe. The unwinder itself silently continues by frame
+/// pointers where they describe nothing.
 fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u64) -> Known {
     match in_file(tables, space, address) {
         Some((tables, at)) => tables.known(at),
@@ -349,7 +348,7 @@ fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u6
     }
 }
 
-/// The tables of the file mapped at an address, and the address that they know it by.
+/// Return the tables of the file mapped at an address, and the virtual address that they have for it.
 fn in_file<'a>(
     tables: &'a mut FxHashMap<u32, Option<Tables>>,
     space: &Space,
@@ -362,8 +361,8 @@ fn in_file<'a>(
     Some((tables, address.wrapping_sub(part.start).wrapping_add(start)))
 }
 
-/// The frame pointer of a thread in a function that keeps one, by the function's own code: how far it moves the stack
-/// pointer before it does anything else. None if there is any doubt, and where no return address stands above it.
+/// Return the frame pointer of a thread in a function that keeps one. The function's own code shows how far it moves
+/// the stack pointer before it does anything else. None if there is any doubt, or if no return address is above it.
 fn frame_pointer(
     tables: &mut FxHashMap<u32, Option<Tables>>,
     space: &Space,
@@ -376,7 +375,7 @@ fn frame_pointer(
     let bp = sp.checked_add(moved)?;
     let caller = read(bp.checked_add(8)?).ok()?;
     space.find(caller)?;
-    // Of code that was made at run time there is none to look at.
+    // Code that was made at run time cannot be looked at.
     if let Some((of_caller, at)) = in_file(tables, space, caller) {
         let before = of_caller.code(at.checked_sub(prologue::LONGEST_CALL)?, at)?;
         if !prologue::ends_with_call(&before) {
@@ -386,8 +385,9 @@ fn frame_pointer(
     Some(bp)
 }
 
-/// Where a thread was when a signal interrupted it, if the frame is in what the signal's handler returns to. The tables
-/// describe that by an expression that reads the stack, which the unwinder does not follow: it would guess.
+/// Return where a thread was when a signal interrupted it, if the frame is in the code to which the signal's handler
+/// returns. The tables describe that by an expression that reads the stack, which the unwinder does not follow: it
+/// would guess.
 fn interrupted(
     unwinder: &Program,
     frame: FrameAddress,
@@ -402,7 +402,7 @@ fn interrupted(
         return None;
     }
     let mut saved = |at| read(registers.sp().checked_add(at)?).ok();
-    // 0: they were not copied; there is nothing.
+    // The registers were not copied: nothing is at address 0.
     let (ip, sp, bp) = match (saved(SAVED_IP), saved(SAVED_SP), saved(SAVED_BP)) {
         (Some(ip), Some(sp), Some(bp)) => (ip, sp, bp),
         _ => return Some(0),
@@ -416,8 +416,7 @@ mod tests {
     use super::*;
     use crate::spaces::MappedFile;
 
-    // Two functions that call on: of the first the tables tell nothing, of the second that a register is needed that
-    // nobody follows.
+    // Two functions that call on. The tables lack the first, and need a register for the second that is not followed.
     #[cfg(target_arch = "x86_64")]
     std::arch::global_asm!(
         ".text",
@@ -469,7 +468,7 @@ mod tests {
         let other = fusetools_test_other_register as *const () as usize as u64;
         assert!(by_tables(known(other)));
         assert_eq!(known(other + 1), Known::No);
-        // Through such code the unwinder would go on by the frame pointer, to what looks like the start of a thread.
+        // Through such code the unwinder would continue by the frame pointer, to what looks like the start of a thread.
         let mut spaces = Spaces::default();
         let map = crate::events::Map {
             time: 0,
@@ -509,7 +508,7 @@ mod tests {
             (user.chain, user.reach),
             (vec![other, other + 1], Reach::Cut)
         );
-        // What comes next lies beyond what was copied; or beyond all that there is.
+        // The next frame is beyond what was copied; or beyond all that there is.
         for (full, reach) in [(true, Reach::Copied), (false, Reach::Cut)] {
             let copy = Copied {
                 mask,
@@ -539,7 +538,7 @@ mod tests {
     #[test]
     fn gos_code_is_followed_by_its_frame_pointers() {
         const CODE: u64 = 0x40_0000;
-        // In a function with a frame of two words, whose caller was called by what a goroutine begins in.
+        // In a function with a frame of two words. Its caller was called by the function with which a goroutine begins.
         let stack = [7, 8, 0x7020, CODE + 1, 0x7038, CODE + 2, 9, 0, CODE + 3];
         let mut read = |at: u64| stack.get((at as usize - 0x7000) / 8).copied().ok_or(());
         let code = |at| (CODE..CODE + 10).contains(&at);
@@ -560,7 +559,7 @@ mod tests {
         assert_eq!(chain(0x7000, 0x7010), (vec![1, 2, 3], Ok(None)));
         // Without a frame of its own: its caller's, on top of the stack, does not count twice.
         assert_eq!(chain(0x7018, 0x7020), (vec![1, 2, 3], Ok(None)));
-        // The frame pointer is not known, or of another stack.
+        // The frame pointer is unknown, or of another stack.
         assert_eq!(chain(0x7000, 0), (vec![], Err(())));
         assert_eq!(chain(0x7010, 0x7000), (vec![], Err(())));
     }

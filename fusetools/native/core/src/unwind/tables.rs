@@ -1,4 +1,4 @@
-//! What a file tells of how its code is unwound: its unwind tables (.eh_frame), and where they are in memory.
+//! Unwind tables (.eh_frame) of a file, and where they are in memory.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::spaces::MappedFile;
 
 pub(super) const PAGE: u64 = 4096;
 
-/// Its address, and its bytes.
+/// Address and bytes of a section.
 pub(super) type Section = Option<(u64, Arc<[u8]>)>;
 
-/// The code to which a signal's handler returns: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers
-/// recognise it by this, too.
+/// Code to which a signal's handler returns: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers recognise
+/// it by this, too.
 const SIGRETURN: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// Bytes of `syscall`. A sample may find a thread at it, or in the kernel, which goes back behind it.
+/// Size of `syscall` in bytes. A sample may find a thread at it, or in the kernel, which returns behind it.
 const SYSCALL: usize = 2;
 
-/// What unwinding needs of a file: sections with their addresses.
+/// Parts of a file that unwinding needs: sections with their addresses.
 pub(super) struct Tables {
-    /// PT_LOAD of code: vaddr, size in the file, offset in it.
+    /// PT_LOAD segments of code: vaddr, size in the file, offset in it.
     pub(super) loads: Vec<(u64, u64, u64)>,
     pub(super) text: Section,
     pub(super) eh_frame: Section,
@@ -39,37 +39,37 @@ pub(super) struct Tables {
     pub(super) got: Section,
     /// Addresses of SIGRETURN, of its second instruction, and behind it.
     pub(super) signals: Vec<u64>,
-    /// Go's own code, which keeps frame pointers and has no tables.
+    /// The code is Go's own, which keeps frame pointers and has no tables.
     pub(super) go: bool,
-    /// By address: the tables' description of the frame.
+    /// Descriptions of frames in the tables, by address.
     pub(super) known: FxHashMap<u64, Known>,
-    /// Where each function begins and ends, and its part of .eh_frame; read when it is first needed.
+    /// Start and end of each function, and its part of .eh_frame; read when first needed.
     functions: Option<Vec<(u64, u64, usize)>>,
 }
 
 type Table<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
 type Entry<'a> = FrameDescriptionEntry<EndianSlice<'a, LittleEndian>>;
 
-/// From the frame pointer to where the caller's frame begins: the saved one, and the return address.
+/// Bytes from the frame pointer to the caller's frame: the saved frame pointer and the return address.
 const BELOW_CFA: i64 = 16;
 
-/// Addresses of a file that are remembered.
+/// Maximum number of remembered addresses of a file.
 const MOST_ADDRESSES: usize = 1 << 16;
 
-/// Whether the program's own tables describe a frame's caller.
+/// Description of a frame's caller in the program's own tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// `by_bp`: by the frame pointer; `gives_bp`: they tell where the caller's is.
+    /// `by_bp`: by the frame pointer; `gives_bp`: they define where the caller's is.
     ByTables { by_bp: bool, gives_bp: bool },
-    /// Go's own code: by frame pointers.
+    /// The code is Go's own, which frame pointers describe.
     Go,
-    /// There are no tables of that code: it may keep frame pointers, or not.
+    /// There are no tables of that code, which may keep frame pointers or not.
     NoTables,
-    /// The tables of that file omit it, or need something that is not followed: frame pointers would be a guess.
+    /// The file's tables omit it, or need something that is not followed: frame pointers would be a guess.
     No,
 }
 
-/// Whether an expression uses only registers that are followed, and reads no memory.
+/// Return whether an expression uses only registers that are followed, and reads no memory.
 fn followed(
     expression: &UnwindExpression<usize>,
     section: &EhFrame<EndianSlice<LittleEndian>>,
@@ -97,8 +97,8 @@ fn followed(
     }
 }
 
-/// The segment that is mapped from this offset on, which is that of a page: of the segment's first, if none begins there
-/// of one within it.
+/// Return the segment that is mapped from this offset on, which begins a page. It is the segment that begins in that
+/// page, or else one that contains the offset.
 pub(super) fn load_of(loads: &[(u64, u64, u64)], mapped: u64) -> Option<&(u64, u64, u64)> {
     let first = |load: &&(u64, u64, u64)| load.2 & !(PAGE - 1) == mapped;
     let within =
@@ -170,7 +170,7 @@ impl Tables {
         known
     }
 
-    /// What the tables tell about a function's part of .eh_frame; None: the address is in none.
+    /// Return what `tell` finds in a function's part of .eh_frame. None: the address is in none.
     fn described<T>(
         &mut self,
         address: u64,
@@ -217,7 +217,7 @@ impl Tables {
         tell(&fde.ok()?, &section, &bases)
     }
 
-    /// Whether the tables describe the caller of this address, by registers that are followed.
+    /// Return the tables' description of the caller of this address, if it needs only registers that are followed.
     fn tells(&mut self, address: u64) -> Option<Known> {
         self.described(address, |fde, section, bases| {
             let mut context = UnwindContext::new();
@@ -248,8 +248,8 @@ impl Tables {
         })
     }
 
-    /// The code of a function from where its frame pointer is set (`push %rbp; mov %rsp, %rbp` are over) up to an
-    /// address; None: it is not known to keep one there.
+    /// Return the code of a function from where its frame pointer is set (after `push %rbp; mov %rsp, %rbp`) up to an
+    /// address. None: it is not known to keep one there.
     pub(super) fn since_frame(&mut self, address: u64) -> Option<Vec<u8>> {
         let from = self.described(address, |fde, section, bases| {
             let mut context = UnwindContext::new();
@@ -273,7 +273,7 @@ impl Tables {
         self.code(from, address)
     }
 
-    /// The bytes of code between two addresses.
+    /// Return the bytes of code between two addresses.
     pub(super) fn code(&self, from: u64, to: u64) -> Option<Vec<u8>> {
         let (start, bytes) = self.text.as_ref()?;
         let place = |at: u64| usize::try_from(at.checked_sub(*start)?).ok();
@@ -287,12 +287,12 @@ mod tests {
 
     #[test]
     fn a_page_that_two_segments_share_is_of_the_one_that_begins_there() {
-        // As lld lays them out: code goes on in the file's page where what is before it ended, but in a page of its own
-        // in memory.
+        // As lld lays them out: code continues in the file's page where the part before it ended, but in a page of its
+        // own in memory.
         let loads = [(0x1000, 0x80b54, 0), (0x82b54, 0x23adec, 0x80b54)];
         assert_eq!(load_of(&loads, 0), Some(&loads[0]));
         assert_eq!(load_of(&loads, 0x80000), Some(&loads[1]));
-        // A mapping that was split, for a part of it was made writable.
+        // A mapping that was split because a part of it was made writable.
         assert_eq!(load_of(&loads, 0x10000), Some(&loads[0]));
         assert_eq!(load_of(&loads, 0x90000), Some(&loads[1]));
         assert_eq!(load_of(&loads, 0x400000), None);
