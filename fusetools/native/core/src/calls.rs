@@ -2,39 +2,40 @@
 
 use crate::events::ABSENT;
 
-/// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): of more open
+/// Maximum depth of nested uretprobes in the kernel (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c). With more open
 /// entries, some have lost their return.
 const DEEPEST: usize = 64;
-/// function_graph's return stack is a page (SHADOW_STACK_SIZE, kernel/trace/fgraph.c), before Linux 6.11 it had 50 places.
+/// Maximum depth in function_graph. Its return stack is a page (SHADOW_STACK_SIZE, kernel/trace/fgraph.c); before Linux
+/// 6.11 it had 50 entries.
 const DEEPEST_GRAPH: usize = 200;
 
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     pub function: u32,
-    /// ns
+    /// Start in ns.
     pub start: u64,
-    /// Its thread has begun another request meanwhile: its return was lost.
+    /// The thread has begun another request meanwhile: the call's return was lost.
     pub overtaken: bool,
-    /// When it entered the system call that answers its request; ABSENT: it has not.
+    /// Time when the thread entered the system call that answers the request; ABSENT before that.
     pub reply: u64,
-    /// Number of its thread's own events at its start and at its reply; unknown unless durations are corrected.
+    /// Numbers of the thread's own events at the start and at the reply; unknown unless durations are corrected.
     pub events: u32,
     pub reply_events: u32,
     pub unique: u64,
-    /// How often the recorder had dropped events by then.
+    /// Number of times that the recorder had dropped events by the start.
     pub losses: u32,
-    /// The filters select it.
+    /// The filters select the call.
     pub counted: bool,
-    /// Of a callback: its request's `Story::id`, 0 where not known.
+    /// `Story::id` of a callback's request; 0 if unknown.
     pub request: u32,
-    /// The rest is for the kernel layer. The depth that the kernel's tracer reports.
+    /// Depth that the kernel's tracer reports. This field and those below are for the kernel layer.
     pub depth: u64,
-    /// Of the selected requests that began in it.
+    /// Operations of the selected requests that began in the call, as bits.
     pub operations: u64,
-    /// ns that the calls within it took.
+    /// Time in ns of the calls inside it.
     pub inner: u64,
-    /// Its place in the tree of calls, and in the list of single ones.
+    /// Indices in the tree of calls and in the list of single calls.
     pub node: u32,
     pub single: u32,
     /// The outermost call around it is selected.
@@ -43,7 +44,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// ns from its start to its reply.
+    /// Return the time in ns from the start to the reply.
     pub fn replied(&self) -> Option<u64> {
         self.reply
             .checked_sub(self.start)
@@ -56,7 +57,7 @@ impl Open {
 pub struct Stack(Vec<Open>);
 
 impl Stack {
-    /// Calls whose return will not be seen go to `lost`.
+    /// Push a call. Calls whose return will not be seen go to `lost`.
     pub fn enter(&mut self, call: Open, mut lost: impl FnMut(Open)) {
         if self.0.len() == DEEPEST {
             lost(self.0.remove(0));
@@ -67,14 +68,14 @@ impl Stack {
         self.0.push(call);
     }
 
-    /// The innermost open call of `function`. Whatever was entered after it cannot return any more.
+    /// Pop the innermost open call of `function`. Calls entered after it go to `lost`: they cannot return any more.
     pub fn leave(&mut self, function: u32, mut lost: impl FnMut(Open)) -> Option<Open> {
         let at = self.0.iter().rposition(|call| call.function == function)?;
         self.0.drain(at + 1..).for_each(&mut lost);
         self.0.pop()
     }
 
-    /// Makes room for a call at this depth: what is open there or deeper cannot return any more.
+    /// Make room for a call at this depth. Open calls there or deeper go to `lost`: they cannot return any more.
     pub fn cut(&mut self, depth: u64, mut lost: impl FnMut(Open)) {
         while let Some(call) = self.0.last().filter(|call| call.depth >= depth) {
             lost(*call);
@@ -89,7 +90,7 @@ impl Stack {
         self.0.push(call);
     }
 
-    /// The open call of `function` at this depth; what is deeper cannot return any more.
+    /// Pop the open call of `function` at this depth. Deeper calls go to `lost`: they cannot return any more.
     pub fn leave_depth(
         &mut self,
         function: u32,
@@ -121,7 +122,7 @@ impl Stack {
         self.0.iter_mut()
     }
 
-    /// The task has ended.
+    /// Drop all open calls, because the task has ended.
     pub fn abandon(&mut self, lost: impl FnMut(Open)) {
         self.0.drain(..).for_each(lost);
     }

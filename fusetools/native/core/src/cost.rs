@@ -1,36 +1,36 @@
-//! The cost of recording within the times that it shows.
+//! Cost of recording that recorded times contain.
 
 use std::ops::AddAssign;
 
-/// ns, as measured in the recording; 0: not measured.
+/// Cost in ns, as measured in the recording; 0: not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// An event other than a uprobe's.
+    /// Cost of an event other than a uprobe's.
     pub event: u64,
-    /// The two uprobes of a callback, at its entry and at its return.
+    /// Cost of a callback's two uprobes, at its entry and at its return.
     pub pair: u64,
 }
 
-/// The recorder's work on a thread in a span of time. An event's cost comes after its time stamp, a uprobe's half
+/// Work of the recorder on a thread in a span of time. An event's cost comes after its time stamp; a uprobe's half
 /// before it and half after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
     pub events: u64,
-    /// In quarters of the cost of a callback's two uprobes.
+    /// Quarters of the cost of a callback's two uprobes.
     pub quarters: u64,
 }
 
-/// The part of that cost within the callback's own duration, in quarters.
+/// Quarters of that cost within the callback's own duration.
 pub const OF_CALLBACK: u64 = 2;
 
 impl Met {
-    /// ns, rounded down.
+    /// Return the cost in ns, rounded down.
     pub fn ns(self, cost: Cost) -> u64 {
         let events = self.events.saturating_mul(cost.event);
         events.saturating_add(self.quarters.saturating_mul(cost.pair) / 4)
     }
 
-    /// ns of the cost within `ns`: never more than that.
+    /// Return the cost in ns within a span of `ns`, at most `ns`.
     pub fn taken(self, cost: Cost, ns: u64) -> u64 {
         self.ns(cost).min(ns)
     }

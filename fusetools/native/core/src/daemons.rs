@@ -1,4 +1,4 @@
-//! The daemons' fates: whether they ended, were stopped, or did nothing while requests waited for them.
+//! Fates of daemons: whether they ended, were stopped, or did nothing while requests waited for them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,35 +10,37 @@ use crate::reader::{Reader, ScanInfo};
 
 /// __TASK_STOPPED, __TASK_TRACED (include/linux/sched.h).
 const STOPPED: u64 = 4 | 8;
-/// EXIT_DEAD, EXIT_ZOMBIE; TASK_DEAD in Linux 3.10. (Parked, in later kernels, are the kernel's own threads alone.)
+/// EXIT_DEAD, EXIT_ZOMBIE; TASK_DEAD in Linux 3.10. (In later kernels the last is TASK_PARKED, of kernel threads
+/// alone.)
 const DEAD: u64 = 0x10 | 0x20 | 0x40;
 
-/// One daemon. Times are ns on the recording's clock, ABSENT where there is none.
+/// State of a daemon. Times are ns on the recording's clock, ABSENT where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     pub pid: i32,
     pub connection: u64,
-    /// When a thread of it last had a CPU.
+    /// Time when a thread of it last had a CPU.
     pub ran: u64,
-    /// Since when it has been stopped, by SIGSTOP or a debugger.
+    /// Time since when SIGSTOP or a debugger has stopped it.
     pub stopped: u64,
-    /// When its last thread ended.
+    /// Time when its last thread ended.
     pub ended: u64,
-    /// Number of unanswered requests, the longest time that one of them waited, and the longest of an answered one.
+    /// Number of unanswered requests, the longest wait of one of them, and the longest of an answered one.
     pub unanswered: u64,
     longest: u64,
     answered: u64,
 }
 
 impl State {
-    /// Whether a request waits for longer than any answered one took, and no thread of the daemon has run since it began.
+    /// Return whether a request waits longer than any answered one took, and no thread of the daemon has run since it
+    /// began.
     pub fn hangs(&self, last: u64) -> bool {
         let idle = last.saturating_sub(if self.ran == ABSENT { 0 } else { self.ran });
         self.unanswered > 0 && self.longest > self.answered && idle >= self.longest
     }
 }
 
-/// One pass. The filters define which processes are daemons.
+/// Return the daemons' states, from one pass. The filters define which processes are daemons.
 pub fn states(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -50,17 +52,17 @@ pub fn states(
     Ok((info, states))
 }
 
-/// Follows the daemons' threads.
+/// Observer of the daemons' threads.
 pub struct Daemons {
     states: Vec<State>,
-    /// By process, and by thread.
+    /// Index of the state by process, and by thread.
     places: FxHashMap<i32, usize>,
     threads: FxHashMap<i32, usize>,
     running: FxHashSet<i32>,
 }
 
 impl Daemons {
-    /// Each with the connection that it serves.
+    /// Observe these daemons, each with the connection that it serves.
     pub fn new(daemons: &[(i32, u64)]) -> Daemons {
         let states = daemons.iter().map(|(pid, connection)| State {
             pid: *pid,
@@ -72,7 +74,7 @@ impl Daemons {
             longest: 0,
             answered: 0,
         });
-        // What its threads do is the same for each connection of a process: it is kept with the first.
+        // A process's threads serve all its connections: their state is kept with the first.
         let mut places = FxHashMap::default();
         for (at, (pid, _)) in daemons.iter().enumerate() {
             places.entry(*pid).or_insert(at);
@@ -85,7 +87,7 @@ impl Daemons {
         }
     }
 
-    /// `last`: the recording's end.
+    /// Return the states. `last`: the recording's end.
     pub fn finish(&mut self, last: u64) -> Vec<State> {
         for tid in &self.running {
             if let Some(at) = self.threads.get(tid) {
@@ -111,7 +113,7 @@ impl Daemons {
         (state.ran, state.stopped) = (time, ABSENT);
     }
 
-    /// A thread has ended.
+    /// Remove a thread that has ended.
     fn left(&mut self, tid: i32, at: usize, time: u64) {
         self.threads.remove(&tid);
         self.running.remove(&tid);
@@ -224,7 +226,7 @@ mod tests {
         let [first, second] = daemons.finish(last)[..] else {
             panic!("one for each connection");
         };
-        // One process: what its threads do holds for both.
+        // One process: its threads' state holds for both.
         assert_eq!(
             second,
             State {
@@ -252,10 +254,10 @@ mod tests {
         assert_eq!((continued.ran, continued.stopped), (50, ABSENT));
         assert_eq!(daemon(&[], &[(60, 501)], 100).ended, ABSENT);
         assert_eq!(daemon(&[], &[(60, 501), (70, 500)], 100).ended, 70);
-        // Exits may not be recorded; how its threads left their CPUs is.
+        // Exits may not be recorded; the threads' last switches are.
         let left = [switch(60, 501, 0x10, 0), switch(80, 500, 0x20, 0)];
         assert_eq!(daemon(&left, &[], 100).ended, 80);
-        // One that is on a CPU needs no event.
+        // A thread on a CPU needs no event.
         assert_eq!(daemon(&[switch(40, 0, 0, 500)], &[], 100).ran, 100);
     }
 
@@ -273,7 +275,7 @@ mod tests {
         };
         assert!(state(100, 1, 900, 50).hangs(1000));
         assert!(state(ABSENT, 1, 900, 0).hangs(1000));
-        // It has done something since; nothing waits; others took as long.
+        // It has run since; nothing waits; others took as long.
         assert!(!state(500, 1, 900, 50).hangs(1000));
         assert!(!state(100, 0, 0, 50).hangs(1000));
         assert!(!state(100, 1, 40, 50).hangs(1000));

@@ -1,4 +1,4 @@
-//! What can go wrong with an input file. One line each; nothing here panics.
+//! Errors with an input file, one line each. Nothing here panics.
 
 use std::fmt;
 use std::io;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 #[derive(Debug)]
 pub enum Error {
-    /// The operating system refused.
+    /// Operation that the operating system refused.
     Io { path: PathBuf, source: io::Error },
-    /// Something else than a perf.data file.
+    /// Input that is not a perf.data file.
     NotPerfData { why: String },
-    /// Written on a machine of the other byte order.
+    /// Recording of a big-endian machine.
     BigEndian,
-    /// A perf.data or trace.dat of a kind that is not read.
+    /// A perf.data or trace.dat of an unsupported kind.
     Unsupported { why: String },
     /// Recordings that do not belong together, or cannot be in one file.
     Mismatch { why: String },
-    /// A list of symbols that is not that of the recorded kernel.
+    /// List of symbols that is not the recorded kernel's.
     Symbols { path: PathBuf, why: String },
     /// A perf.data whose own tables contradict each other. `offset` is in bytes from its start.
     Damaged { what: String, offset: u64 },

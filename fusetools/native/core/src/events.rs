@@ -1,21 +1,21 @@
-//! What the reader hands to the analysis: small plain events in time order.
+//! Events that the reader hands to the analysis: small, plain, in time order.
 
 use std::sync::Arc;
 
-/// Maximum distance from a function's start of the first place that can be traced.
+/// Maximum distance in bytes from a function's start to the first place that can be traced.
 pub(crate) const FARTHEST: u64 = 64;
 
-/// Where a caller sleeps for the answer to the request that it made last; in all kernels.
+/// Function in which a caller sleeps until its last request is answered; the same in all kernels.
 pub(crate) const WAIT: &str = "request_wait_answer";
 
-/// What an event means. Chosen by the caller, from the recording's session or from probe sets.
+/// Meaning of an event. Chosen by the caller, from the recording's session or from probe sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A function is entered (kprobe, uprobe).
     Entry,
     /// A function returns.
     Return,
-    /// A kernel function is entered, or returns, as function_graph records it; its address identifies the function.
+    /// A kernel function is entered, or returns, as function_graph records it. Its address identifies the function.
     GraphEntry,
     GraphExit,
     /// A request begins (fuse:fuse_request_send, or a kprobe where it is queued).
@@ -30,10 +30,10 @@ pub enum Role {
     Inode,
     /// The daemon answers with the handle of a file that it has opened (fuse_reply_open, fuse_reply_create).
     Handle,
-    /// The daemon lists a file in a directory, with its inode (fuse_add_direntry_plus): makes no event but
+    /// The daemon adds a file to a directory's list, with its inode (fuse_add_direntry_plus). Yields only
     /// `Side::Listed`.
     Listed,
-    /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
+    /// A thread of the daemon takes a request. Its calls without `unique` belong to that request.
     Taken,
     /// A completion is posted in a ring of io_uring (io_uring:io_uring_complete).
     Fetched,
@@ -41,15 +41,15 @@ pub enum Role {
     Committed,
     /// A thread waits for completions of a ring (io_uring:io_uring_cqring_wait).
     RingWait,
-    /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
+    /// A callback is entered with a name. Yields only `Side::Name`.
     Name,
-    /// The kernel makes a request that has a name: makes no event but `Side::Asked`.
+    /// The kernel makes a request that has a name. Yields only `Side::Asked`.
     Asked,
-    /// The kernel makes another request: about an inode.
+    /// The kernel makes another request, with an inode.
     About,
-    /// The daemon gets a request to read or to write.
+    /// The daemon gets a request to read or to write, with its size and offset.
     Sized,
-    /// The kernel gets the answer to a request that has a name, with an inode.
+    /// The kernel gets the reply to a request that has a name, with an inode.
     Answered,
     /// The kernel forgets an inode.
     Forgotten,
@@ -59,17 +59,17 @@ pub enum Role {
     Waking,
     /// A TCP connection is requested (sock:inet_sock_set_state, to TCP_SYN_SENT).
     Connect,
-    /// A sample's call chain: in its own event after those of its other meanings, but for switches and wakings, whose
-    /// events have it.
+    /// A sample's call chain, as an event of its own after the sample's other events. Switches and wakings carry their
+    /// chain themselves.
     Stack,
-    /// A sample of what runs (cpu-clock), used for that alone.
+    /// A sample (cpu-clock), used only for what runs.
     Sample,
-    /// How long a request or an answer is: another reading of the event that begins or ends it.
+    /// Length of a request or a reply: another reading of the event that begins or ends it.
     Length,
 }
 
 impl Role {
-    /// As Python calls it.
+    /// Return the role with this name in Python.
     pub fn of_name(name: &str) -> Option<Role> {
         Some(match name {
             "entry" => Role::Entry,
@@ -114,22 +114,22 @@ pub enum Layer {
     Daemon,
 }
 
-/// One line of the catalogue: an event of the recording and its meaning.
+/// Row of the catalogue: an event of the recording and its meaning.
 #[derive(Clone, Debug)]
 pub struct Meaning {
-    /// "system:name", as in the recording's own event list; "system:name#3": the probe with that
-    /// number, of an event shared by several.
+    /// "system:name" as in the recording's own event list; "system:name#3": probe 3 of an event that several probes
+    /// share.
     pub event: String,
     pub layer: Layer,
-    /// The function's name as users know it, e.g. "cvmfs_lookup"; empty for requests and system calls.
+    /// Function's name as users know it, e.g. "cvmfs_lookup"; empty for requests and system calls.
     pub function: String,
-    /// The FUSE operation in lower case, e.g. "lookup"; empty if unknown.
+    /// FUSE operation in lower case, e.g. "lookup"; empty if unknown.
     pub operation: String,
     pub role: Role,
 }
 
 impl Meaning {
-    /// Its event, and the number of its probe there.
+    /// Return the event, and the probe's number there if several share it.
     pub(crate) fn of_bundle(&self) -> (&str, Option<u64>) {
         let parts = self.event.rsplit_once('#');
         let numbered = parts.and_then(|(event, number)| Some((event, number.parse().ok()?)));
@@ -137,10 +137,10 @@ impl Meaning {
     }
 }
 
-/// A field that the event does not have.
+/// Value of a field that the event does not have.
 pub const ABSENT: u64 = u64::MAX;
 
-/// One event. `kind` indexes the catalogue. `v` by role, ABSENT where the event lacks the field:
+/// One event. `kind` indexes the catalogue. `v` depends on the role, with ABSENT for fields that the event lacks:
 ///
 /// | role | v\[0\] | v\[1\] | v\[2\] | v\[3\] |
 /// | --- | --- | --- | --- | --- |
@@ -148,15 +148,15 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Entry of the daemon, Sized | unique | ino | size | off |
 /// | Return of the daemon | unique | | | |
 /// | Taken | unique | | | |
-/// | Reply, Inode | unique | ino (0: there is no such file) | | |
-/// | Handle | unique | fh | | |
+/// || Reply, Inode | unique | ino (0: no such file) | | |
+/// || Handle | unique | fh | | |
 /// | About | unique | ino | | connection |
-/// | Answered | unique | ino (0: there is no such file) | | connection |
+/// || Answered | unique | ino (0: no such file) | | connection |
 /// | Forgotten | | ino | | connection |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
-/// | Sent | unique | connection | write (0: it is the answer that is copied) | req |
+/// || Sent | unique | connection | write (0: the reply is copied) | req |
 /// | End | unique | connection | error (32 bits) | req |
 /// | SysEnter | id | first argument | third argument | |
 /// | SysExit | id | ret | | |
@@ -165,16 +165,17 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Fetched | ring | user_data | res (32 bits) | |
 /// | Committed | ring | user_data | opcode | sq_thread |
 /// | RingWait | ring | | | |
-/// | Connect | port | address, its first 8 bytes | and its last 8 | |
+/// || Connect | port | first 8 bytes of the address | its last 8 bytes | |
 /// | Length | unique | connection | len | req |
-/// | Stack | address (of the sample) | period | | stack |
+/// || Stack | address of the sample | period | | stack |
 ///
-/// `stack` counts the stacks of all batches so far; ABSENT: the sample has none, or no row with Role::Stack asks for it.
+/// `stack` is a stack's number, counted over all batches. ABSENT: the sample has none, or no row with Role::Stack
+/// requests it.
 ///
-/// `req` is the address of the kernel's struct fuse_req: a request's from its begin to its end, then another's.
+/// `req` is the address of the kernel's struct fuse_req. It is a request's from its begin to its end, then another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ev {
-    /// ns on the recording's clock.
+    /// Time in ns on the recording's clock.
     pub time: u64,
     pub pid: i32,
     pub tid: i32,
@@ -192,7 +193,7 @@ pub enum Side {
         tid: i32,
         comm: String,
     },
-    /// Code in an address space, only if stacks are requested.
+    /// Code mapped into an address space. Only if stacks are requested.
     Map(Box<Map>),
     Fork {
         time: u64,
@@ -206,7 +207,7 @@ pub enum Side {
         pid: i32,
         tid: i32,
     },
-    /// A callback is given a name: of a file in the directory `ino`, or of an attribute of `ino`. Only if the
+    /// Name in a callback's arguments: of a file in the directory `ino`, or of an attribute of `ino`. Only if the
     /// catalogue requests it (Role::Name).
     Name {
         time: u64,
@@ -214,11 +215,11 @@ pub enum Side {
         tid: i32,
         unique: u64,
         ino: u64,
-        /// Of an open file.
+        /// Handle of an open file.
         handle: u64,
         name: Arc<str>,
     },
-    /// The kernel makes a request: about `name` in the directory `ino`, or about an attribute `name` of `ino`. Only if
+    /// Request that the kernel makes: for `name` in the directory `ino`, or for the attribute `name` of `ino`. Only if
     /// the catalogue requests it (Role::Asked).
     Asked {
         time: u64,
@@ -228,8 +229,7 @@ pub enum Side {
         ino: u64,
         name: Arc<str>,
     },
-    /// A request for a directory's list is answered with this, among others. Only if the catalogue requests it
-    /// (Role::Listed).
+    /// Entry in the reply to a request for a directory's list. Only if the catalogue requests it (Role::Listed).
     Listed {
         time: u64,
         pid: i32,
@@ -238,7 +238,7 @@ pub enum Side {
         ino: u64,
         name: Arc<str>,
     },
-    /// PERF_RECORD_SWITCH: `out` false = the task runs again.
+    /// PERF_RECORD_SWITCH. `out` false: the task runs again.
     Switch {
         time: u64,
         pid: i32,
@@ -246,40 +246,40 @@ pub enum Side {
         out: bool,
         preempt: bool,
     },
-    /// PERF_RECORD_LOST: events before this time are missing, so an open call may not be the one that returns next.
+    /// PERF_RECORD_LOST. Events before this time are missing, so an open call may not be the one that returns next.
     Lost {
         time: u64,
     },
 }
 
-/// PERF_RECORD_MMAP and MMAP2: a part of a file in an address space.
+/// PERF_RECORD_MMAP or MMAP2: a part of a file in an address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
     pub time: u64,
-    /// -1: the kernel's own.
+    /// -1: the kernel.
     pub pid: i32,
     pub start: u64,
     pub len: u64,
-    /// In the file.
+    /// Offset in bytes in the file.
     pub offset: u64,
     pub path: String,
     /// Empty if the record has none.
     pub build_id: Vec<u8>,
 }
 
-/// A call chain as perf records it, innermost first: addresses, and marks of their context (PERF_CONTEXT_*).
+/// Call chain as perf records it, innermost first: addresses, and marks of their context (PERF_CONTEXT_*).
 pub type Chain = Arc<[u64]>;
 
-/// Everything up to some time, sorted by time; later batches hold only later events.
+/// All events up to some time, sorted by time. Later batches hold only later events.
 #[derive(Default, Debug)]
 pub struct Batch {
     pub events: Vec<Ev>,
     pub side: Vec<Side>,
-    /// New stacks, numbered on from those of the batches before.
+    /// New stacks. Their numbers continue those of earlier batches.
     pub stacks: Vec<Chain>,
 }
 
-/// What `Batch::in_order` comes to.
+/// Item that `Batch::in_order` passes on.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     Event(&'a Ev),
@@ -287,8 +287,8 @@ pub enum Item<'a> {
 }
 
 impl Batch {
-    /// Events and side-band records merged by time; at the same time a thread's name and birth come before its events,
-    /// its end and losses after.
+    /// Pass events and side-band records to `see`, merged by time. At equal times, a thread's name and fork come before
+    /// its events, its exit and losses after.
     pub fn in_order<'a>(&'a self, mut see: impl FnMut(Item<'a>)) {
         let mut side = self.side.iter();
         let mut next = side.next();
@@ -308,7 +308,7 @@ impl Batch {
 }
 
 impl Side {
-    /// The time of the earliest event that a record comes before; of none there is no such event.
+    /// Return the time of the earliest event that the record precedes; u64::MAX without a record.
     pub(crate) fn due(record: Option<&Side>) -> u64 {
         match record {
             Some(
@@ -327,7 +327,7 @@ impl Side {
     }
 }
 
-/// `value`, with 0 for ABSENT.
+/// Return `value`, or 0 for ABSENT.
 pub(crate) fn or_zero(value: u64) -> u64 {
     if value == ABSENT {
         0

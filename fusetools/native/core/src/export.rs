@@ -1,4 +1,4 @@
-//! Single requests, written when complete: a row each, as CSV or JSON.
+//! Writes single requests when they are complete: a row each, as CSV or JSON.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::named::{Known, Listener};
 use crate::operations::Arch;
 use crate::stitch::{Cut, Mark, Story, BETWEEN, FATES, MARK_NAMES, STAGES};
 
-/// A cell of a row, or a value in JSON.
+/// Cell of a row, or value in JSON.
 pub(crate) enum Value<'a> {
     None,
     Number(u64),
@@ -38,7 +38,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// ASCII only, so that no name can control a terminal.
+    /// Append the value as JSON, in ASCII only, so that no name can control a terminal.
     pub(crate) fn json(&self, out: &mut String) {
         match self {
             Value::None => out.push_str("null"),
@@ -59,8 +59,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Characters that could control a terminal become Python's escapes; a quote goes before what a spreadsheet would
-    /// run.
+    /// Append the value as CSV. Characters that could control a terminal become Python's escapes; a quote precedes text
+    /// that a spreadsheet would run.
     fn csv(&self, out: &mut String) {
         let Value::Text(text) = self else {
             if !matches!(self, Value::None) {
@@ -93,7 +93,7 @@ impl<'a> Value<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Csv,
-    /// A JSON object up to the last row in the array `requests`: the caller ends both.
+    /// JSON object up to the last row in the array `requests`. The caller ends both.
     Json,
 }
 
@@ -128,7 +128,7 @@ const COLUMNS: [&str; 27] = [
     "elsewhere_ns",
 ];
 
-/// Writes a row for each request.
+/// Writer of a row for each request.
 pub struct Rows<W: Write> {
     out: W,
     form: Form,
@@ -153,7 +153,7 @@ impl<W: Write> Rows<W> {
         rows
     }
 
-    /// How many rows were written.
+    /// Return the number of written rows.
     pub fn finish(mut self) -> io::Result<u64> {
         self.result?;
         self.out.flush()?;
@@ -183,14 +183,14 @@ fn stage_names() -> impl Iterator<Item = &'static str> {
         .chain(others.iter().copied())
 }
 
-/// ns of each stage. A stage that cannot be separated from the next has none: it is a part of that.
+/// Return the ns of each stage. A stage that cannot be separated from the next has none: it is part of the next.
 fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
     let mut times = [ABSENT; STAGES.len() + 1];
     if !story.counts() {
         return times;
     }
     for (stage, ns) in Cut::new(story).stages() {
-        // `between` stands after the first.
+        // `between` is after the first.
         let place = match stage.to {
             1 if !stage.resumed => 0,
             to => to,

@@ -1,6 +1,7 @@
 //! Latency histograms: log2 buckets for people, a finer counter for percentiles.
 
-/// Sub-buckets of an octave in the finer counter: percentiles are exact below 2 * SUB ns, and at most 1/SUB too high above.
+/// Sub-buckets of an octave in the finer counter. Percentiles are exact below 2 * SUB ns, and at most 1/SUB too high
+/// above.
 const SUB: usize = 1 << 11;
 const OCTAVES: usize = 64 - 10;
 
@@ -12,7 +13,7 @@ pub struct Hist {
     min: u64,
     max: u64,
     log2: [u64; 64],
-    /// The first holds 0..SUB, each further one an octave in SUB steps.
+    /// Finer counter: the first holds 0..SUB, each further one an octave in SUB steps.
     fine: [Option<Box<[u64; SUB]>>; OCTAVES],
 }
 
@@ -40,7 +41,7 @@ impl Hist {
         self.fine[octave].get_or_insert_with(|| Box::new([0; SUB]))[sub] += 1;
     }
 
-    /// So many times 0.
+    /// Add 0 so many times.
     pub fn add_zeros(&mut self, times: u64) {
         if times > 0 {
             self.add(0);
@@ -78,7 +79,7 @@ impl Hist {
         self.sum
     }
 
-    /// None when nothing was added; so `max` and `percentile`.
+    /// Return the minimum; None if nothing was added, like `max` and `percentile`.
     pub fn min(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min)
     }
@@ -87,7 +88,7 @@ impl Hist {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The smallest duration that at least `per_mille` thousandths of all are at or below (nearest rank).
+    /// Return the smallest duration that at least `per_mille` thousandths of all do not exceed (nearest rank).
     pub fn percentile(&self, per_mille: u32) -> Option<u64> {
         let rank = (u128::from(self.count) * u128::from(per_mille))
             .div_ceil(1000)
@@ -104,7 +105,7 @@ impl Hist {
         None
     }
 
-    /// (low, high, count) from the first to the last bucket that holds any: 0 to 1, 2 to 3, 4 to 7 ns …
+    /// Return (low, high, count) from the first to the last used bucket: 0 to 1, 2 to 3, 4 to 7 ns …
     pub fn buckets(&self) -> Vec<(u64, u64, u64)> {
         let used = |n: &u64| *n > 0;
         let Some(first) = self.log2.iter().position(used) else {
@@ -131,7 +132,7 @@ fn place(ns: u64) -> (usize, usize) {
     (k - 10, (ns >> (k - 11)) as usize & (SUB - 1))
 }
 
-/// The largest duration that falls in this place.
+/// Return the largest duration that falls in this place.
 fn last(octave: usize, sub: usize) -> u64 {
     if octave == 0 {
         return sub as u64;
@@ -151,7 +152,7 @@ mod tests {
         hist
     }
 
-    /// Durations of all sizes, not only huge ones.
+    /// Return durations of all sizes, not only huge ones.
     fn durations() -> impl Strategy<Value = Vec<u64>> {
         proptest::collection::vec((any::<u64>(), 0u32..64).prop_map(|(v, s)| v >> s), 1..300)
     }
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(buckets[63], (1 << 63, u64::MAX, 1));
         assert_eq!(hist.percentile(1000), Some(u64::MAX));
         assert_eq!(hist.sum(), 25 + u128::from(u64::MAX));
-        // 99.9 % of 1000 is the 999th, which arithmetic on floats misses.
+        // 99.9 % of 1000 is the 999th, which floating-point arithmetic misses.
         assert_eq!(
             filled(&(1..=1000).collect::<Vec<_>>()).percentile(999),
             Some(999)

@@ -1,4 +1,4 @@
-//! What threads did in some spans of time, event by event.
+//! Events of threads in given spans of time.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::reader::{Places, Reader};
 use crate::stitch;
 
-/// Moments that are kept of a span.
+/// Maximum number of moments kept of a span.
 pub const MOST: usize = 10_000;
 
-/// A thread from a time to another, both included, ns on the recording's clock.
+/// Span of a thread, both ends included, in ns on the recording's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub tid: i32,
@@ -19,11 +19,11 @@ pub struct Span {
     pub to: u64,
 }
 
-/// What happened to a thread, or what it did.
+/// Event of a thread, or one that concerns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub time: u64,
-    /// Whether the event is its own: a wake-up is another thread's.
+    /// Thread that caused the event: of a wake-up, the waking one.
     pub tid: i32,
     pub cpu: u32,
     pub what: What,
@@ -31,7 +31,7 @@ pub struct Moment {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Row of the catalogue, and its values as in `Ev`; the state of a switched-out task is 0 if it is ready to run.
+    /// Row of the catalogue, and its values as in `Ev`. The state of a switched-out task is 0 if it is runnable.
     Event(u32, [u64; 4]),
     /// PERF_RECORD_SWITCH.
     Switch { out: bool, preempt: bool },
@@ -39,8 +39,8 @@ pub enum What {
     Name(Arc<str>, u64),
 }
 
-/// A further pass, with the catalogue of the one that noted the places; for each span its moments by time, at most
-/// `MOST` of them.
+/// Return the moments of each span by time, at most `MOST`, from a further pass. `catalogue` is that of the pass that
+/// noted the places.
 pub fn gather(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -63,7 +63,7 @@ pub fn gather(
     gathered.moments
 }
 
-/// The spans' times, merged where they overlap.
+/// Return the spans' times, merged where they overlap.
 fn windows(spans: &[Span]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = spans.iter().map(|span| (span.from, span.to)).collect();
     all.sort_unstable();

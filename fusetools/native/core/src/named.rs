@@ -1,4 +1,4 @@
-//! Each request's story with the names of files, for whoever wants requests one by one.
+//! Stories of requests with the names of files, for users of single requests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::reader::{Places, Reader, ScanInfo};
 use crate::requests::Requests;
 use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
 
-/// A request, and what else is known about it.
+/// Request, and what else is known about it.
 pub struct Known<'a> {
     pub story: &'a Story,
     pub details: &'a Details,
@@ -26,7 +26,7 @@ impl Known<'_> {
         path(self.names, self.story, self.details)
     }
 
-    /// The file's inode; for a lookup, from its answer.
+    /// Return the file's inode; for a lookup, the one in its reply.
     pub fn inode(&self) -> Option<u64> {
         let known = if self.story.operation.names_a_file() {
             Some(self.details.answer)
@@ -38,20 +38,20 @@ impl Known<'_> {
         known.filter(|ino| !matches!(*ino, 0 | ABSENT))
     }
 
-    /// The caller's name; empty if unknown.
+    /// Return the caller's name; empty if unknown.
     pub fn comm(&self) -> &str {
         self.comms
             .get(self.story.comm as usize)
             .map_or("", String::as_str)
     }
 
-    /// A lookup that was answered without an error and without an inode: there is no such file.
+    /// Return whether a lookup was answered without an error and without an inode: there is no such file.
     pub fn is_negative(&self) -> bool {
         self.story.error == 0 && self.details.answer == 0
     }
 }
 
-/// The path of a request's file.
+/// Return the path of a request's file.
 pub fn path(names: &Names, story: &Story, details: &Details) -> Option<Path> {
     let ino = match details.ino {
         ABSENT => story.nodeid,
@@ -65,16 +65,16 @@ pub fn path(names: &Names, story: &Story, details: &Details) -> Option<Path> {
     )
 }
 
-/// The time in which a thread of the daemon processes a request; no end: until the recording's end.
+/// Return the time in which a thread of the daemon processes a request. No end: until the recording's end.
 pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
     let from = story.at(Mark::Read).or(story.at(Mark::CallbackEnter))?;
-    // It may go on after its reply, or leave the reply to another thread.
+    // The thread may go on after its reply, or leave the reply to another thread.
     let to = story.at(Mark::CallbackReturn).or(story.at(Mark::End));
     let to = to.or(Some(story.until).filter(|until| *until != ABSENT));
     Some((from, to.map(|to| to.max(from))))
 }
 
-/// Receives stories when they are complete, and the events between them.
+/// Receiver of complete stories, and of the events between them.
 pub trait Listener {
     fn story(&mut self, known: &Known<'_>);
 
@@ -82,7 +82,7 @@ pub trait Listener {
 
     fn side(&mut self, _record: &Side) {}
 
-    /// Everything is reported.
+    /// Finish: everything is reported.
     fn end(&mut self, _names: &Names) {}
 }
 
@@ -104,7 +104,7 @@ impl<L: Listener + ?Sized> Listener for &mut L {
     }
 }
 
-/// Reads a recording once and reports each request that passes the filters, as soon as it is complete.
+/// Read a recording once, and report each request that passes the filters as soon as it is complete.
 pub fn tell(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -120,11 +120,11 @@ pub fn tell(
     Ok((info, teller.finish(), places))
 }
 
-/// Passes a recording's batches to the stitching and to the names, and reports the results.
+/// Reporter: passes a recording's batches to the stitching and to the names, and reports the results.
 pub struct Teller<L> {
     roles: Vec<Role>,
     stitch: Stitch,
-    /// The name that the last callback without a request number was given.
+    /// Name in the arguments of the last callback without a request number.
     unnumbered: Option<Side>,
     all: All<L>,
 }
@@ -137,7 +137,7 @@ struct All<L> {
 }
 
 impl<L: Listener> Teller<L> {
-    /// `catalogue` as given to the stitching.
+    /// Report to `listener`. `catalogue`: as given to the stitching.
     pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Teller<L> {
         let names = Names::new(catalogue, stitch.daemons());
         Teller {
@@ -167,18 +167,18 @@ impl<L: Listener> Teller<L> {
         &mut self.all.listener
     }
 
-    /// The end of what has begun until now may be missed.
+    /// Note that ends of requests that have begun until now may be missing.
     pub fn lose(&mut self) {
         self.stitch.lose();
     }
 
-    /// Forgets requests whose answer will not come, and names if there are too many.
+    /// Forget requests whose reply will not come, and names, if there are more than these.
     pub fn bound(&mut self, names: usize, lost: usize) {
         self.all.names.keep(names);
         self.stitch.forget_lost(lost);
     }
 
-    /// Requests that have begun and not ended, each with whether events were lost since, its end perhaps among them.
+    /// Pass on the requests that have begun and not ended, each with whether its end may have been lost.
     pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, bool)) {
         for (story, unsure) in self.stitch.under_way() {
             let details = {
@@ -196,7 +196,7 @@ impl<L: Listener> Teller<L> {
         }
     }
 
-    /// A daemon whose connection is unknown has no names.
+    /// Return the daemon of an event. A daemon whose connection is unknown has no names.
     fn daemon(&self, pid: i32, tid: i32, unique: u64) -> Daemon {
         if !self.all.names.several(pid) {
             return (pid, ABSENT);
@@ -205,7 +205,7 @@ impl<L: Listener> Teller<L> {
         self.all.names.daemon(pid, connection.unwrap_or(ABSENT))
     }
 
-    /// Whom what an event tells of names is about; None: a daemon's call without a request number.
+    /// Return the daemon whose names an event concerns. None: a daemon's call without a request number.
     fn whose(&self, event: &Ev) -> Option<Daemon> {
         let [unique, ..] = event.v;
         let numbered = || (unique != ABSENT).then(|| self.daemon(event.pid, event.tid, unique));
@@ -229,7 +229,7 @@ impl<L: Listener> Teller<L> {
         }
     }
 
-    /// A callback without a request number, whose request the stitching has found by what its thread has read.
+    /// Number a callback without a request number, if the stitching has found its request by what its thread has read.
     fn number(&mut self, event: &Ev) {
         let name = self.unnumbered.take();
         let story = self.stitch.in_hand(event.tid);
@@ -275,7 +275,7 @@ impl<L: Listener> Teller<L> {
         self.all.listener.side(record);
     }
 
-    /// Tells the rest.
+    /// Report the rest.
     pub fn finish(self) -> RequestCounts {
         let mut all = self.all;
         self.stitch
@@ -302,15 +302,15 @@ impl<L: Listener> All<L> {
     }
 }
 
-/// For recordings without the inodes of lookup replies: the caller's next request in the same system call
+/// Inodes of lookups, for recordings without those in lookup replies. The caller's next request in the same system call
 /// concerns that inode, unless the kernel knew a part of the path.
 struct Followed {
     needed: bool,
-    /// By caller, and when it ran again after the lookup: what is known of the two.
+    /// Facts by caller, and by the time when it ran again after the lookup.
     halves: FxHashMap<(i32, u64), Half>,
 }
 
-/// Stories may be reported in another order.
+/// Known half of a lookup and the next request; stories may be reported in another order.
 enum Half {
     Lookup(Daemon, u64, Arc<str>),
     Next(Daemon, u64),

@@ -1,6 +1,6 @@
-//! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
-//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle in
-//! its answer to the open; so does this.
+//! Names of files. A lookup has its directory, a name and, in its reply, the inode to which the name leads; joined they
+//! are paths. A daemon may get neither inode nor path of an open file. It then knows the file by the handle in its
+//! reply to the open; so does this module.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use crate::serves::Serves;
 
 /// FUSE_ROOT_ID, include/uapi/linux/fuse.h.
 const ROOT: u64 = 1;
-/// Directories above one another: PATH_MAX leaves room for 2048 names.
+/// Maximum number of directories above one another: PATH_MAX leaves room for 2048 names.
 const DEEPEST: usize = 2048;
-/// Requests that a daemon processes at once; more include some whose answer was never recorded.
+/// Maximum number of requests that a daemon processes at once; if there are more, the reply of some was never recorded.
 const MOST_OPEN: usize = 1 << 16;
 
-/// A callback's arguments and answer; ABSENT if unknown.
+/// Arguments and reply of a callback; ABSENT if unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
-    /// The file's, or that of `name`'s directory.
+    /// Inode of the file, or of `name`'s directory.
     pub ino: u64,
-    /// Of a file in a directory, or of an attribute.
+    /// Name of a file in a directory, or of an attribute.
     pub name: Option<Arc<str>>,
-    /// Of the open file.
+    /// Handle of the open file.
     handle: u64,
-    /// It opens a directory.
+    /// The callback opens a directory.
     opens_directory: bool,
     /// Requested bytes, and their offset.
     pub size: u64,
     pub offset: u64,
-    /// The inode in a lookup's answer; 0: there is no such file.
+    /// Inode in a lookup's reply; 0: no such file.
     pub answer: u64,
 }
 
-/// Nothing is known about it.
+/// Details of which nothing is known.
 pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
@@ -46,50 +46,50 @@ pub const NOTHING: Details = Details {
     answer: ABSENT,
 };
 
-/// A file's path, from the mount point on where the names lead up to it.
+/// Path of a file, from the mount point on if the names lead up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Without a slash at its begin; empty: the mount point.
+    /// Path without a slash at its begin; empty: the mount point.
     pub text: String,
-    /// It begins at the mount point.
+    /// The path begins at the mount point.
     pub whole: bool,
 }
 
-/// A process, and, where it serves several, the connection: each has requests, inodes and handles of its own.
+/// Process and, if it serves several, connection: each has requests, inodes and handles of its own.
 pub type Daemon = (i32, u64);
 
-/// Callbacks' arguments by daemon and request, and names by daemon and inode. Grows with the inodes that were
-/// looked up.
+/// Arguments of callbacks by daemon and request, and names by daemon and inode. Grows with the inodes that were looked
+/// up.
 #[derive(Clone, Debug)]
 pub struct Names {
     serves: Serves,
     roles: Vec<Option<(Role, Operation)>>,
     open: FxHashMap<(Daemon, u64), Details>,
     names: FxHashMap<(Daemon, u64), Name>,
-    /// How many names were learned and files opened: the moment of the next one.
+    /// Number of names learned and files opened so far, which is the moment of the next one.
     moment: u64,
-    /// By daemon, directory and name: when that last led elsewhere.
+    /// Moments when names last led elsewhere, by daemon, directory and name.
     moved: FxHashMap<(Daemon, u64), FxHashMap<Box<str>, u64>>,
-    /// How many they are.
+    /// Number of names in `moved`.
     moves: usize,
-    /// By daemon: when any name may have led elsewhere.
+    /// Moments when any name may have led elsewhere, by daemon.
     void: FxHashMap<Daemon, u64>,
-    /// By daemon: the first time that its inodes may have got other names.
+    /// First moments when inodes may have got other names, by daemon.
     unsure: FxHashMap<Daemon, u64>,
-    /// Questions now concern the time before all that.
+    /// Questions now concern the time before all these moments.
     past: bool,
     /// Inodes may come from elsewhere than lookups: after a forget, the number may be another file's.
     listed: bool,
-    /// By daemon and handle.
+    /// Open files by daemon and handle.
     files: FxHashMap<(Daemon, u64), OpenFile>,
 }
 
 #[derive(Clone, Debug)]
 struct Name {
     directory: u64,
-    /// Or the path from that directory on, with a slash before it.
+    /// Name, or the path from that directory on, with a slash before it.
     name: Arc<str>,
-    /// When.
+    /// Moment when it was learned.
     learned: u64,
 }
 
@@ -99,19 +99,19 @@ impl Name {
     }
 }
 
-/// What a daemon has answered with one handle.
+/// File for which a daemon has replied with one handle.
 #[derive(Clone, Debug)]
 struct OpenFile {
-    /// Its path. None: unknown, or there are several.
+    /// Path. None: unknown, or there are several.
     name: Option<Name>,
-    /// Not released yet.
+    /// Number of times that it was opened and not released yet.
     times: u32,
-    /// Its handle is libfuse's own, and none of the daemon's callbacks tells when it ends.
+    /// It is a directory: its handle is libfuse's own, and none of the daemon's callbacks shows when it ends.
     directory: bool,
 }
 
 impl Names {
-    /// `catalogue` as given to the reader; `daemons`: as in `Filters`.
+    /// Start without names. `catalogue`: as given to the reader; `daemons`: as in `Filters`.
     pub fn new(catalogue: &[Meaning], daemons: &[(i32, u64)]) -> Names {
         let role = |row: &Meaning| {
             let of_use = match row.layer {
@@ -146,18 +146,18 @@ impl Names {
         self.open.entry((daemon, unique)).or_insert(NOTHING)
     }
 
-    /// Of a process whose events are about several connections.
+    /// Return whether events of the process are about several connections.
     pub fn several(&self, pid: i32) -> bool {
         self.serves.several(pid)
     }
 
-    /// Who is concerned by what the kernel tells of a connection.
+    /// Return the daemon that serves a connection.
     fn server(&self, connection: u64) -> Daemon {
         let pid = self.serves.server(connection);
         pid.map_or((-1, connection), |pid| self.daemon(pid, connection))
     }
 
-    /// The same; None: a daemon tells it.
+    /// Return the daemon of an event of the kernel. None: the event is a daemon's.
     pub fn told_by_kernel(&self, ev: &Ev) -> Option<Daemon> {
         let (role, _) = (*self.roles.get(ev.kind as usize)?)?;
         of_kernel(role).then(|| self.server(ev.v[3]))
@@ -168,13 +168,13 @@ impl Names {
         (pid, connection.unwrap_or(ABSENT))
     }
 
-    /// Whether an event can tell of names.
+    /// Return whether an event can concern names.
     #[inline]
     pub fn heeds(&self, ev: &Ev) -> bool {
         matches!(self.roles.get(ev.kind as usize), Some(Some(_)))
     }
 
-    /// Of `daemon`'s.
+    /// Process an event of `daemon`.
     pub fn event(&mut self, daemon: Daemon, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
@@ -214,7 +214,7 @@ impl Names {
                     details.ino = ino;
                 }
             }
-            // Its number may be another file's from now on, and a list of a directory tell the kernel so.
+            // From now on its number may be another file's, and a list of a directory may tell the kernel so.
             Some(Some((Role::Forgotten, _))) => {
                 self.unsure.entry(daemon).or_insert(self.moment);
                 self.names.remove(&(daemon, ino));
@@ -239,7 +239,7 @@ impl Names {
             ..
         } = record
         {
-            // Empty: the kernel could not read it, or libfuse gives the daemon no path.
+            // Empty if the kernel could not read it, or if libfuse gives the daemon no path.
             let name = Some(name.clone()).filter(|name| !name.is_empty());
             let name = name.or_else(|| self.open_file(daemon, *handle));
             let details = self.details(daemon, *unique);
@@ -277,12 +277,12 @@ impl Names {
             }
         }
         if let Side::Lost { .. } = record {
-            // A close may be among what is lost, and a handle another file's since.
+            // A lost event may be a close, and a handle be another file's since then.
             self.files.clear();
         }
     }
 
-    /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
+    /// Note the daemon's reply that `handle` is the open file `path` from now on, until it is released.
     fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<Arc<str>>, directory: bool) {
         // 0: the daemon does not use handles.
         if matches!(handle, 0 | ABSENT) {
@@ -297,7 +297,7 @@ impl Names {
             learned: self.moment,
         });
         match self.files.get_mut(&(daemon, handle)) {
-            // An address of the heap is given again once the directory is closed.
+            // A directory's handle, an address of the heap, is given again once the directory is closed.
             Some(file) if !file.directory => {
                 file.times = file.times.saturating_add(1);
                 file.name = file.name.take().filter(|_| same);
@@ -313,7 +313,7 @@ impl Names {
         }
     }
 
-    /// The path of an open file.
+    /// Return the path of an open file.
     fn open_file(&self, daemon: Daemon, handle: u64) -> Option<Arc<str>> {
         let name = self.files.get(&(daemon, handle))?.name.as_ref()?;
         let stands = self.stands(daemon, name);
@@ -329,7 +329,7 @@ impl Names {
         }
     }
 
-    /// `name`, in `directory` or a path, leads elsewhere, or nowhere; None: one that is unknown does.
+    /// Note that `name`, in `directory` or a path, leads elsewhere, or nowhere. None: an unknown one does.
     fn renamed(&mut self, daemon: Daemon, directory: u64, name: Option<&str>) {
         self.unsure.entry(daemon).or_insert(self.moment);
         let Some((directory, name)) = name.map(|name| from_root(directory, name)) else {
@@ -347,13 +347,13 @@ impl Names {
         }
     }
 
-    /// Any of the daemon's names may lead elsewhere now.
+    /// Note that any of the daemon's names may lead elsewhere now.
     fn avoid(&mut self, daemon: Daemon) {
         self.unsure.entry(daemon).or_insert(self.moment);
         self.void.insert(daemon, self.moment);
     }
 
-    /// Whether a name leads where it did when it was learned.
+    /// Return whether a name leads where it did when it was learned.
     fn stands(&self, daemon: Daemon, name: &Name) -> bool {
         let since = |moment: Option<&u64>| moment.is_some_and(|moment| name.learned <= *moment);
         if since(self.void.get(&daemon)) {
@@ -368,7 +368,7 @@ impl Names {
         !ends.any(|end| since(moved.get(&text[..end])))
     }
 
-    /// In `directory` `name` leads to `ino`.
+    /// Note that `name` in `directory` leads to `ino`.
     pub fn learn(&mut self, daemon: Daemon, directory: u64, name: impl Into<Arc<str>>, ino: u64) {
         let name = name.into();
         let (directory, text) = from_root(directory, &name);
@@ -390,7 +390,7 @@ impl Names {
         ino == ROOT || name.is_some_and(|name| self.stands(daemon, name))
     }
 
-    /// Keeps no more names than that: then all are forgotten.
+    /// Forget all names, or all files, if there are more than `most`.
     pub fn keep(&mut self, most: usize) {
         if self.names.len() > most {
             self.names = FxHashMap::default();
@@ -403,17 +403,17 @@ impl Names {
         }
     }
 
-    /// What is known about a request so far.
+    /// Return what is known about a request so far.
     pub fn details_of(&self, daemon: Daemon, unique: u64) -> &Details {
         self.open.get(&(daemon, unique)).unwrap_or(&NOTHING)
     }
 
-    /// What is known about a request; removes it.
+    /// Remove and return what is known about a request.
     pub fn take(&mut self, daemon: Daemon, unique: u64) -> Option<Details> {
         self.open.remove(&(daemon, unique))
     }
 
-    /// The path of the file that a request is about, which was given an inode and a name.
+    /// Return the path of the file that a request is about, from the inode and the name in its arguments.
     pub fn path_of(
         &self,
         daemon: Daemon,
@@ -441,12 +441,12 @@ impl Names {
         }
     }
 
-    /// From now on, questions concern requests of any earlier time.
+    /// Note that from now on questions concern requests of any earlier time.
     pub fn end(&mut self) {
         self.past = true;
     }
 
-    /// It stands, and stood at the time that is asked about.
+    /// Return whether a name is valid now, and was at the time in question.
     fn is_sure(&self, daemon: Daemon, name: &Name) -> bool {
         let Some(unsure) = self.unsure.get(&daemon) else {
             return true;
@@ -454,7 +454,7 @@ impl Names {
         self.stands(daemon, name) && !(self.past && name.learned > *unsure)
     }
 
-    /// The path of an inode; None where no name led to it.
+    /// Return the path of an inode; None if no name led to it.
     pub fn path(&self, daemon: Daemon, ino: u64) -> Option<Path> {
         let mut names: Vec<&str> = Vec::new();
         let mut at = ino;
@@ -475,12 +475,12 @@ impl Names {
     }
 }
 
-/// The kernel tells it of a connection.
+/// Return whether events with this role are the kernel's, with a connection.
 fn of_kernel(role: Role) -> bool {
     matches!(role, Role::About | Role::Answered | Role::Forgotten)
 }
 
-/// A name in its directory; a path, from the mount point on.
+/// Return a name with its directory; a path with the mount point.
 fn from_root(directory: u64, name: &str) -> (u64, &str) {
     match name.strip_prefix('/') {
         Some(path) => (ROOT, path),

@@ -1,7 +1,7 @@
-//! System calls of 32-bit programs on a 64-bit kernel: the kernel's events have the number that the program gave, and
-//! theirs are others.
+//! System calls of 32-bit programs on a 64-bit kernel: the kernel's events have the number that the program used, and
+//! 32-bit programs have other numbers.
 //!
-//! Which program a process runs shows where its vDSO is mapped, at each exec and, of those that ran before, with the
+//! The place of a process's vDSO shows which kind of program it runs: at each exec, and for earlier programs in the
 //! recording's first records.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,7 +20,7 @@ pub(crate) struct Narrow {
     last: u64,
 }
 
-/// Which program a process runs from the first event of a time or later on.
+/// Kind of program that a process runs from the first event of a time or later on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     from: u64,
@@ -29,12 +29,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Changes that are kept of a recording.
+    /// Maximum number of changes that are kept of a recording.
     pub const MOST: usize = 1 << 20;
 }
 
 impl Narrow {
-    /// Whether such events have a system call's number.
+    /// Return whether such events have a system call's number.
     pub fn needs(row: &Meaning) -> bool {
         matches!(row.role, Role::SysEnter | Role::SysExit)
     }
@@ -49,7 +49,7 @@ impl Narrow {
         }
     }
 
-    /// Of batches in their order: gives these calls the machine's own numbers, and adds to `changes`.
+    /// Give these calls the machine's own numbers, and add to `changes`. Batches come in order.
     pub fn number(&mut self, batch: &mut Batch, changes: &mut Vec<Change>) {
         if self.processes.is_empty() && !batch.side.iter().any(begins_narrow) {
             self.last = batch.events.last().map_or(self.last, |event| event.time);
@@ -71,7 +71,7 @@ impl Narrow {
             .for_each(|record| self.side(record, changes));
     }
 
-    /// The same in a further pass, to which records may be missing: by the changes that are left.
+    /// Number a batch of a further pass, which may lack records, by the changes that are left.
     pub fn number_again(&mut self, batch: &mut Batch, changes: &mut &[Change]) {
         if self.processes.is_empty() && changes.is_empty() {
             return;
@@ -111,7 +111,7 @@ impl Narrow {
         }
     }
 
-    /// Whether that is new.
+    /// Note the kind of program that a process runs. Return whether that is new.
     fn set(&mut self, pid: i32, narrow: bool) -> bool {
         match narrow {
             true => self.processes.insert(pid),
@@ -120,7 +120,7 @@ impl Narrow {
     }
 }
 
-/// A process has, from now on, a program whose addresses have 32 bits.
+/// Return whether a process has, from now on, a program whose addresses have 32 bits.
 fn begins_narrow(record: &Side) -> bool {
     matches!(record, Side::Map(map) if map.path == VDSO && map.start >> 32 == 0)
 }
@@ -153,7 +153,7 @@ mod tests {
         }))
     }
 
-    /// Each batch's calls, by the machine's numbers.
+    /// Return the numbers of each batch's calls as the machine's own.
     fn numbers(batches: Vec<(Vec<Side>, Vec<Ev>)>) -> Vec<u64> {
         let enter = Meaning {
             event: "raw_syscalls:sys_enter".into(),
@@ -175,7 +175,7 @@ mod tests {
             narrow.number(&mut batch, &mut changes);
             found.extend(batch.events.iter().map(|event| event.v[0]));
         }
-        // A further pass that reads only the calls from one of them on.
+        // A further pass that reads only the calls from some call on.
         for first in 0..calls.len() {
             let mut batch = Batch {
                 events: calls[first..].to_vec(),
@@ -204,7 +204,7 @@ mod tests {
                 vec![vdso(0, 5, 0xf7f0_0000), vdso(0, 6, 0x7fff_0000_0000)],
                 vec![call(10, 5, 3), call(11, 6, 3), call(12, 7, 3)],
             ),
-            // 8 is a child of 5; 6 becomes one of 32 bits, 5 one of 64.
+            // 8 is a child of 5; 6 becomes a 32-bit program, 5 a 64-bit one.
             (
                 vec![fork(15, 8, 5), vdso(20, 6, 0xf7f0_0000)],
                 vec![call(16, 8, 3), call(19, 6, 59), call(21, 6, 11)],

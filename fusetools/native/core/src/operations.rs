@@ -2,8 +2,8 @@
 
 use syscalls::{aarch64, arm, x86, x86_64};
 
-/// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); gaps there are empty here. The first
-/// stands for every opcode that is not known.
+/// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); empty where that has a gap. The first
+/// stands for every unknown opcode.
 const OPERATIONS: [&str; 54] = [
     "unknown",
     "lookup",
@@ -61,7 +61,7 @@ const OPERATIONS: [&str; 54] = [
     "copy_file_range_64",
 ];
 
-/// An operation, at most 63 so that a set of them fits in a word.
+/// FUSE operation. Its number is at most 63, so that a set of operations fits in a u64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operation(u8);
 
@@ -97,7 +97,7 @@ impl Operation {
         opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
     }
 
-    /// Its callback is given a directory and a name in it.
+    /// Return whether the callback gets a directory and a name in it.
     pub fn names_a_file(self) -> bool {
         matches!(
             self.name(),
@@ -113,18 +113,18 @@ impl Operation {
         )
     }
 
-    /// The caller always waits for its answer. Requests of other operations may be sent in the background: read-ahead,
-    /// write-back, and those without an operation.
+    /// Return whether the caller always waits for the reply. Requests of other operations may be sent in the
+    /// background: read-ahead, write-back, and those without an operation.
     pub fn has_caller(self) -> bool {
         self.may_wait() && !matches!(self.name(), "read" | "write" | "unknown")
     }
 
-    /// The caller may wait for its answer.
+    /// Return whether the caller may wait for the reply.
     pub fn may_wait(self) -> bool {
         self.has_reply() && !matches!(self.name(), "release" | "releasedir" | "init")
     }
 
-    /// The kernel expects an answer.
+    /// Return whether the kernel expects a reply.
     pub fn has_reply(self) -> bool {
         !matches!(
             self.name(),
@@ -152,7 +152,7 @@ impl Operation {
             .unwrap_or("cuse_init")
     }
 
-    /// As in the enumeration, e.g. `FUSE_LOOKUP`.
+    /// Return the name in the enumeration, e.g. `FUSE_LOOKUP`.
     pub fn constant(self) -> String {
         let name = self.name().to_uppercase();
         if self == Operation::CUSE_INIT {
@@ -163,7 +163,7 @@ impl Operation {
     }
 }
 
-/// The numbers of system calls on a machine.
+/// Kind of machine, which determines the numbers of system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
     X86_64,
@@ -171,13 +171,13 @@ pub enum Arch {
     Other,
 }
 
-/// More than there are system calls.
+/// Upper bound of the numbers of system calls.
 const CALLS: u64 = 1024;
-/// In the number of a 32-bit program's system call that the machine itself has not.
+/// Bit in the number of a 32-bit program's system call that the machine itself lacks.
 const NARROW: u64 = 1 << 32;
 
 impl Arch {
-    /// `name` as `uname -m` and perf's HEADER_ARCH say it.
+    /// Return the architecture of a machine. `name` is as in `uname -m` and perf's HEADER_ARCH.
     pub fn new(name: Option<&str>) -> Arch {
         match name {
             Some("x86_64") => Arch::X86_64,
@@ -191,7 +191,7 @@ impl Arch {
         name.map_or_else(|| format!("syscall_{}", number & !NARROW), str::to_owned)
     }
 
-    /// Of a system call, by the number that a program gives, which may be one of 32 bits.
+    /// Return a system call's name by the number that a program uses. `is_32bit`: the program is a 32-bit one.
     pub fn call_name(self, number: u64, narrow: bool) -> Option<&'static str> {
         if narrow {
             self.narrow_name(number)
@@ -216,8 +216,8 @@ impl Arch {
         }
     }
 
-    /// The number of a 32-bit program's system call: that of the machine's own call of the same name;
-    /// where there is none, the program's, marked as such.
+    /// Return the number of the machine's own system call with the same name as a 32-bit program's call. Without one,
+    /// return the program's number, marked with ONLY_32BIT.
     pub fn of_narrow(self, number: u64) -> u64 {
         if number >= CALLS {
             return number;
@@ -227,18 +227,18 @@ impl Arch {
         own.unwrap_or(number | NARROW)
     }
 
-    /// Not a system call of the task: -1 is none at all, and on x86-64 a uretprobe's trampoline enters the kernel
-    /// as 335 and a uprobe's as 336 (arch/x86/kernel/uprobes.c).
+    /// Return whether this is no system call of the task. -1 is none at all. On x86-64 a uretprobe's trampoline enters
+    /// the kernel as 335, a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {
         number & !NARROW >= CALLS || (self == Arch::X86_64 && matches!(number, 335 | 336))
     }
 
-    /// io_uring_enter, which brings a request and may yet return 0.
+    /// Return whether the call is io_uring_enter, which can bring a request and still return 0.
     pub fn is_ring(self, number: u64) -> bool {
         self != Arch::Other && number == 426
     }
 
-    /// About sockets, which can be without a connection of their own.
+    /// Return whether the call works on sockets, which may fail because they are not connected.
     pub fn is_socket(self, number: u64) -> bool {
         match self {
             Arch::X86_64 => matches!(number, 41..=55 | 288 | 299 | 307),
@@ -247,7 +247,7 @@ impl Arch {
         }
     }
 
-    /// splice: its first argument is what is read from, its third what is written to.
+    /// Return whether the call is splice: its first argument is the source, its third the destination.
     pub fn is_splice(self, number: u64) -> bool {
         match self {
             Arch::X86_64 => number == 275,
@@ -256,7 +256,7 @@ impl Arch {
         }
     }
 
-    /// A system call that can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
+    /// Return whether the call can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
     pub fn is_read(self, number: u64) -> bool {
         match self {
             Arch::X86_64 => matches!(number, 0 | 17 | 19 | 275 | 295 | 426),

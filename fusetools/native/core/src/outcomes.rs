@@ -1,4 +1,4 @@
-//! What requests were answered with.
+//! Results of requests: errors, negative replies, missing replies.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -8,17 +8,17 @@ use crate::named::{Known, Listener};
 use crate::operations::{Arch, Operation};
 use crate::stitch::{Mark, FATES};
 
-/// Requests by operation, and the system calls that found the daemon gone.
+/// Outcomes of requests by operation, and system calls that failed because the daemon is gone.
 pub struct Outcomes {
     pub operations: FxHashMap<Operation, Outcome>,
-    /// Calls by number that failed with ENOTCONN: no request is made where the mount has no daemon any more.
+    /// Calls that failed with ENOTCONN, by number. A mount whose daemon is gone gets no requests.
     pub gone: FxHashMap<u64, u64>,
     arch: Arch,
     daemons: FxHashSet<i32>,
     pids: Vec<i32>,
 }
 
-/// The mount's daemon is gone.
+/// Error of system calls on a mount whose daemon is gone.
 const ENOTCONN: u64 = -107i64 as u64;
 
 impl Outcomes {
@@ -36,11 +36,11 @@ impl Outcomes {
 #[derive(Default)]
 pub struct Outcome {
     pub answered: u64,
-    /// Requests by errno.
+    /// Number of requests by errno.
     pub errors: FxHashMap<u32, u64>,
-    /// Without an error and without an inode.
+    /// Requests without an error and without an inode.
     pub negative: u64,
-    /// Without an answer, by fate as in FATES.
+    /// Unanswered requests by fate, as in FATES.
     pub unanswered: [u64; FATES.len()],
 }
 

@@ -1,8 +1,8 @@
-//! Requests as a trace that ui.perfetto.dev and chrome://tracing show.
+//! Requests as a trace for ui.perfetto.dev and chrome://tracing.
 //!
-//! The format is Chrome's 'Trace Event Format': an array of events in any order; X is a span of a thread, spans of a
-//! thread lie in one another; b and e begin and end a span that is no thread's; s, t and f are the points of a flow,
-//! each on the span that is there; M names a process or a thread. Times are in us.
+//! The format is Chrome's 'Trace Event Format': an array of events in any order. An X is a span of a thread; spans of a
+//! thread are nested. A b begins and an e ends a span that is no thread's. The points of a flow are s, t and f, each on
+//! the span that is there. An M names a process or a thread. Times are in us.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -15,39 +15,39 @@ use crate::named::{at_work, Known, Listener};
 use crate::operations::Arch;
 use crate::stitch::{Mark, Story};
 
-/// Callers and the daemon's threads are tracks; a request is a span on both and a flow between them. The caller of this
-/// writes the end of the array and of the object around it, and the daemon's names.
+/// Writer of a trace. Callers and the daemon's threads are tracks; a request is a span on both and a flow between them.
+/// The user of this type writes the end of the array and of the object around it, and the daemon's names.
 pub struct Trace<W: Write> {
     out: W,
     arch: Arch,
-    /// Where the trace begins, ns on the recording's clock.
+    /// Begin of the trace, ns on the recording's clock.
     first: u64,
     requests: u64,
     any: bool,
     result: io::Result<()>,
     callers: FxHashMap<i32, Calls>,
     named: FxHashSet<(&'static str, i32)>,
-    /// (process, thread) of those that served.
+    /// (process, thread) of the threads that served.
     servants: FxHashSet<(i32, i32)>,
 }
 
 type Task = (i32, i32);
 
-/// A caller's system calls: the current one, and the last of those before in which it made requests.
+/// System calls of a caller: the current one, and the last of the earlier ones in which it made requests.
 #[derive(Default)]
 struct Calls {
     open: Option<Call>,
     made: VecDeque<Call>,
 }
 
-/// Their requests' stories may still be to come.
+/// Maximum number of earlier calls: their requests' stories may still come.
 const MOST_MADE: usize = 64;
 
 struct Call {
     number: u64,
     enter: u64,
     exit: Option<u64>,
-    /// A request was made in it; a reported one; it is written.
+    /// A request was made in it; a reported one was; the call is written.
     made: bool,
     wanted: bool,
     written: bool,
@@ -59,7 +59,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// us, with the digits of ns.
+/// Return us, with the digits of ns.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }
@@ -81,7 +81,7 @@ impl<W: Write> Trace<W> {
         trace
     }
 
-    /// How many requests were written, and the daemons' (process, thread)s.
+    /// Return the number of written requests, and the daemons' (process, thread) pairs.
     pub fn finish(mut self) -> io::Result<(u64, Vec<(i32, i32)>)> {
         self.result?;
         self.out.flush()?;
@@ -96,7 +96,7 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    /// One event; `more` are further members.
+    /// Write one event. `more`: further members.
     fn put(&mut self, phase: char, name: &str, (pid, tid): Task, more: &str) {
         let between = if self.any { "," } else { "" };
         self.any = true;
@@ -117,7 +117,7 @@ impl<W: Write> Trace<W> {
         self.put('X', name, task, &more);
     }
 
-    /// A point of the request's flow, or an end of its span where that is no thread's.
+    /// Write a point of the request's flow, or an end of its span if that is no thread's.
     fn point(&mut self, phase: char, name: &str, task: Task, time: u64, args: &str) {
         let more = format!("{}, \"id\": {}{args}", self.at(time), self.requests);
         self.put(phase, name, task, &more);
@@ -178,7 +178,8 @@ impl<W: Write> Trace<W> {
         let Some(begin) = story.at(Mark::Begin).filter(|_| story.tid >= 0) else {
             return;
         };
-        // A flow's points lie on spans: begin and end of what has none of its own on the system call's, if any.
+        // A flow's points lie on spans. A request without a span of its own begins and ends on the system call's, if
+        // any.
         let alone = stands_alone(story);
         if !alone && story.syscall == ABSENT {
             return;
@@ -197,7 +198,7 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    /// The caller's system call is written once, with the first reported request in it.
+    /// Write the caller's system call, once: with the first reported request in it.
     fn called(&mut self, task: Task, begin: u64) {
         let Some(calls) = self.callers.get_mut(&task.1) else {
             return;
@@ -221,12 +222,13 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// It has a place of its own on the caller's track: the caller waited for it, and for no other at that time.
+/// Return whether it has a place of its own on the caller's track: the caller waited for it, and for no other at that
+/// time.
 fn stands_alone(story: &Story) -> bool {
     story.waits && (story.nth == 0 || story.at(Mark::Resumed).is_some())
 }
 
-/// The span in which a thread of the daemon works on it.
+/// Return the span in which a thread of the daemon works on it.
 fn in_hand(story: &Story) -> Option<(u64, u64)> {
     let (from, to) = at_work(story)?;
     Some((from, to?))

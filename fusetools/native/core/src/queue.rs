@@ -1,4 +1,4 @@
-//! How many requests wait for the daemon and how many of its threads are at work, over time.
+//! Numbers of requests that wait for the daemon and of its busy threads, over time.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use crate::events::{Ev, Role, ABSENT};
 use crate::named::{at_work, Known, Listener};
 use crate::stitch::{Cut, Mark};
 
-/// Maximum number of mounts; further ones are counted with the last.
+/// Maximum number of mounts; further ones count with the last.
 const MOST_MOUNTS: usize = 1 << 12;
 
-/// From `time` on, ns on the recording's clock: requests in the queue, and threads of the daemon at work.
+/// Requests in the queue and busy threads of the daemon from `time` on, ns on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub time: u64,
@@ -24,29 +24,29 @@ pub struct Level {
 pub struct Queue {
     /// ABSENT if unknown.
     pub connection: u64,
-    /// Requests that were given to it, and its threads that served any.
+    /// Requests sent to the daemon, and its threads that served any.
     pub requests: u64,
     pub threads: u64,
-    /// Of these: without an answer; with an unknown time of reading; answered by another thread than the one that read
+    /// Requests without a reply; with an unknown time of reading; answered by another thread than the one that read
     /// them.
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
-    /// Answered by io_uring: only the thread of its ring could take it.
+    /// Requests answered through io_uring, which only the thread of their ring could take.
     pub ring: u64,
-    /// ns of `total` in which the thread that had a request was ready and had no CPU.
+    /// Part of `total` in which the thread that had the request was runnable without a CPU.
     pub runnable: u64,
-    /// ns of its requests, from begin to end; the part in the queue; the part of that while all threads were at work,
-    /// except threads that had replied and only lacked a CPU to finish; or, where most requests go by io_uring, while
-    /// the thread of their own ring was at work. Requests with an unknown time of reading are in none of these.
+    /// Time of the requests from begin to end, ns; the part in the queue; the part of that while all threads were busy.
+    /// A thread that has replied and only lacks a CPU to finish is not busy. If most requests go through io_uring:
+    /// while the thread of their own ring was busy. Requests with an unknown time of reading are in none of these.
     pub total: u64,
     pub waited: u64,
     pub short: u128,
-    /// By time, a level for each change.
+    /// Levels by time, one for each change.
     pub levels: Vec<Level>,
 }
 
-/// Takes 16 bytes for each change.
+/// Collector of `Queue`s. Takes 16 bytes for each change.
 pub struct Queues {
     asleep: u64,
     replied: FxHashMap<i32, VecDeque<Replied>>,
@@ -54,14 +54,14 @@ pub struct Queues {
     mounts: Vec<Mount>,
 }
 
-/// A thread of the daemon has replied: when, and from when to when it was ready since then but had no CPU.
+/// Reply of a daemon's thread: when its request ended, and the spans since then in which it was runnable without a CPU.
 struct Replied {
     end: u64,
     gaps: Vec<(u64, u64)>,
 }
 
-/// Maximum number of requests that a thread replied to and whose stories are not reported yet; while there are more,
-/// the thread counts as at work. The same with more gaps than that.
+/// Maximum number of replies of a thread to requests whose stories are not reported yet, and of gaps after a reply.
+/// Beyond that, the thread counts as busy.
 const MOST_REPLIED: usize = 64;
 const MOST_GAPS: usize = 64;
 
@@ -73,18 +73,18 @@ struct Mount {
     unread: u64,
     handed: u64,
     ring: u64,
-    /// ns in the queue of requests by io_uring while the thread that took them was at work.
+    /// Time in ns that requests by io_uring spent in the queue while the thread that took them was busy.
     ring_short: u64,
     runnable: u64,
     total: u64,
     waited: u64,
-    /// Time, and changes of: the queue, the threads at work, and the threads at work if none had lacked a CPU after its
+    /// Time, and changes of: the queue, the busy threads, and the busy threads if none had lacked a CPU after its
     /// reply.
     changes: Vec<(u64, i8, i8, i8)>,
 }
 
 impl Queues {
-    /// `asleep`: of the recording, `stitch::asleep`.
+    /// Start without queues. `asleep`: `stitch::asleep` of the recording.
     pub fn new(asleep: u64) -> Queues {
         Queues {
             asleep,
@@ -125,7 +125,7 @@ impl Queues {
         &mut mounts[place]
     }
 
-    /// By requests, most first.
+    /// Return the queues, most requests first.
     pub fn finish(self) -> Vec<Queue> {
         let mut queues: Vec<Queue> = self.mounts.into_iter().map(Mount::finish).collect();
         queues.sort_by_key(|queue| std::cmp::Reverse(queue.requests));
@@ -248,7 +248,7 @@ impl Listener for Queues {
             mount.changes.push((from, 0, 1, 1));
             let Some(to) = to else { return };
             mount.changes.push((to, 0, -1, 0));
-            // A thread that has replied and only lacks a CPU is not at work.
+            // A thread that has replied and only lacks a CPU is not busy.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
                 replied.iter().find(|replied| replied.end == end)
@@ -267,7 +267,7 @@ impl Listener for Queues {
     }
 }
 
-/// A part of the time.
+/// Levels in a part of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Part {
     pub mean_queued: f64,
@@ -277,7 +277,7 @@ pub struct Part {
 }
 
 impl Queue {
-    /// The time from the first change to the last, in `parts` of equal length; none if the queue never changed.
+    /// Split the time from the first change to the last into `parts` of equal length. Empty if the queue never changed.
     pub fn parts(&self, parts: usize) -> Vec<Part> {
         let (Some(first), Some(last)) = (self.levels.first(), self.levels.last()) else {
             return Vec::new();

@@ -1,28 +1,29 @@
-//! FUSE requests, from begin to end: by (connection, unique), or by the address of the kernel's struct fuse_req.
+//! FUSE requests from begin to end, identified by (connection, unique) or by the address of the kernel's struct
+//! fuse_req.
 
 use rustc_hash::FxHashMap;
 
 use crate::events::ABSENT;
 use crate::operations::Operation;
 
-/// (connection, unique), ABSENT for the connection if the event lacks it; or (BY_ADDRESS, req), since
-/// kprobes have the address, often before the kernel has numbered the request.
+/// Key of a request: (connection, unique), with ABSENT for a connection that the event lacks; or (BY_ADDRESS, req).
+/// Kprobes have the address, often before the kernel has numbered the request.
 pub type Key = (u64, u64);
 
-/// No connection's number: those have 32 bits.
+/// Marker in place of a connection's number, which has 32 bits.
 const BY_ADDRESS: u64 = ABSENT - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub operation: Operation,
-    /// ABSENT while not known, so `unique`.
+    /// ABSENT while unknown, like `unique`.
     pub connection: u64,
     pub unique: u64,
-    /// Where its story is.
+    /// Index of the request's story.
     pub place: u32,
 }
 
-/// How an event identifies its request; ABSENT for missing fields.
+/// Fields of an event that identify its request; ABSENT if missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     pub connection: u64,
@@ -39,7 +40,7 @@ impl Identity {
         }
     }
 
-    /// The key of a request that began with an event with these fields.
+    /// Return the key of a request that begins with an event with these fields.
     pub fn key(&self) -> Key {
         match self.req {
             ABSENT => (self.connection, self.unique),
@@ -48,25 +49,26 @@ impl Identity {
     }
 }
 
-/// Requests that have begun and not ended.
+/// Requests that have begun but not ended.
 #[derive(Default, Debug)]
 pub struct Requests {
     open: FxHashMap<Key, Request>,
-    /// Of those known by address: their key, by connection and number.
+    /// Keys of requests known by address, by connection and number.
     numbers: FxHashMap<Key, Key>,
-    /// How many of them have no number yet.
+    /// Number of open requests without a number.
     unnumbered: usize,
     connections: Vec<u64>,
 }
 
 impl Requests {
-    /// The kernel numbers requests from 1; some kernels number them after fuse_request_send, which then reports 0.
+    /// Return whether `unique` is a request's number. The kernel numbers requests from 1; some kernels do so only after
+    /// fuse_request_send, which then reports 0.
     pub fn is_numbered(unique: u64) -> bool {
         unique != 0 && unique != ABSENT
     }
 
-    /// Adds a request. Returns it if it cannot be identified, or else an earlier one with the same key, which cannot
-    /// end any more.
+    /// Add a request. Return it if it cannot be identified. Otherwise return an earlier one with the same key, which
+    /// cannot end any more.
     pub fn begin(&mut self, identity: Identity, request: Request) -> Option<Request> {
         if !self.connections.contains(&identity.connection) && self.connections.len() < 1024 {
             self.connections.push(identity.connection);
@@ -88,7 +90,7 @@ impl Requests {
         earlier
     }
 
-    /// The open request of an event. `daemon` is the connection that the event's process serves, if any.
+    /// Return the key of an event's open request. `daemon`: the connection that the event's process serves, if any.
     pub fn locate(&self, identity: Identity, daemon: Option<u64>) -> Option<Key> {
         if identity.req != ABSENT && self.open.contains_key(&(BY_ADDRESS, identity.req)) {
             return Some((BY_ADDRESS, identity.req));
@@ -114,7 +116,7 @@ impl Requests {
         None
     }
 
-    /// Adds to a request what the earlier events lacked.
+    /// Add to a request the fields that its earlier events lacked.
     pub fn learn(
         &mut self,
         key: Key,
@@ -170,7 +172,7 @@ impl Requests {
     }
 
     fn key(&self, number: Key) -> Option<Key> {
-        // If the request's event lacks its connection, all have the same.
+        // The event that began the request may lack its connection.
         [number, (ABSENT, number.1)].into_iter().find_map(|number| {
             if self.open.contains_key(&number) {
                 return Some(number);
@@ -179,14 +181,14 @@ impl Requests {
         })
     }
 
-    /// The open request of this number on a connection, with its connection.
+    /// Return the open request with this number, and its connection.
     pub fn find(&self, number: Key) -> Option<(u64, &Request)> {
         let request = self.open.get(&self.key(number)?)?;
         Some((request.connection, request))
     }
 
-    /// The open request that a daemon processes, on a connection that passes `candidate`: the only one
-    /// with this number, or the only one with this number and operation.
+    /// Return the open request that a daemon processes, on a connection that passes `candidate`. It must be the only
+    /// one with this number, or with this number and operation.
     pub fn guess(
         &self,
         unique: u64,

@@ -1,25 +1,25 @@
-//! Which connection something in a daemon's process is about. Most processes serve one mount. Where one serves several,
-//! requests of one number may be open on each; then the file descriptor shows it: an answer that ends a request names
+//! Connection of an event in a daemon's process. Most processes serve one mount. If one serves several, requests of one
+//! number may be open on each; then the file descriptor identifies the connection. A reply that ends a request names
 //! the connection, and is written to the descriptor from which that connection's requests are read.
 
 use rustc_hash::FxHashMap;
 
 use crate::events::ABSENT;
 
-/// Descriptors beyond that were closed long ago.
+/// Maximum number of descriptors: those beyond were closed long ago.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serves {
     connections: FxHashMap<i32, Vec<u64>>,
-    /// Whether any process serves several connections.
+    /// Some process serves several connections.
     shared: bool,
-    /// Of processes with several connections: by process and descriptor.
+    /// Connection by process and descriptor, for processes with several connections.
     descriptors: FxHashMap<(i32, u64), u64>,
 }
 
 impl Serves {
-    /// Processes, each with a connection that it serves.
+    /// Start with these processes, each with a connection that it serves.
     pub fn new(daemons: &[(i32, u64)]) -> Serves {
         let mut connections: FxHashMap<i32, Vec<u64>> = FxHashMap::default();
         for (pid, connection) in daemons {
@@ -43,23 +43,23 @@ impl Serves {
         self.connections.contains_key(&pid)
     }
 
-    /// All connections of a process.
+    /// Return all connections of a process.
     pub fn of(&self, pid: i32) -> &[u64] {
         self.connections.get(&pid).map_or(&[], Vec::as_slice)
     }
 
-    /// Who serves a connection.
+    /// Return the process that serves a connection.
     pub fn server(&self, connection: u64) -> Option<i32> {
         let mut served = self.connections.iter();
         served.find_map(|(pid, own)| own.contains(&connection).then_some(*pid))
     }
 
-    /// Any process serves it.
+    /// Return whether any process serves the connection.
     pub fn is_served(&self, connection: u64) -> bool {
         self.server(connection).is_some()
     }
 
-    /// The one connection of a process that has no other.
+    /// Return the connection of a process that has no other.
     pub fn only(&self, pid: i32) -> Option<u64> {
         match self.of(pid) {
             [connection] => Some(*connection),
@@ -71,7 +71,7 @@ impl Serves {
         self.shared && self.of(pid).len() > 1
     }
 
-    /// The process has written an answer of this connection to this descriptor.
+    /// Note that the process has written a reply of this connection to this descriptor.
     pub fn learn(&mut self, pid: i32, descriptor: u64, connection: u64) {
         if descriptor == ABSENT || !self.several(pid) || !self.of(pid).contains(&connection) {
             return;
@@ -82,7 +82,7 @@ impl Serves {
         self.descriptors.insert((pid, descriptor), connection);
     }
 
-    /// Of a process with several connections; ABSENT if unknown.
+    /// Return the connection of a descriptor of a process with several; ABSENT if unknown.
     pub fn by_descriptor(&self, pid: i32, descriptor: u64) -> u64 {
         if !self.shared {
             return ABSENT;

@@ -1,4 +1,4 @@
-//! The slowest requests, and those with a number.
+//! The slowest requests, and those with a given number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,13 +16,13 @@ pub struct NamedRequest {
     pub path: Option<Path>,
     pub inode: Option<u64>,
     pub comm: String,
-    /// ns that its caller waited for it; for an asynchronous request, from its begin to its end. Without an answer:
+    /// Time in ns that its caller waited for it; for an asynchronous request, from its begin to its end. If unanswered:
     /// until it was over.
     pub duration: u64,
 }
 
 impl NamedRequest {
-    /// Adds names that became known only after the request.
+    /// Add names that became known after the request.
     fn learn(&mut self, names: &Names) {
         if !self.path.as_ref().is_some_and(|path| path.whole) {
             self.path = path(names, &self.story, &self.details);
@@ -41,17 +41,17 @@ impl NamedRequest {
     }
 }
 
-/// Keeps the `most` slowest of those in `wanted`; the earlier ones of equally slow ones.
+/// Collector of the `most` slowest requests in `wanted`. The earlier one of equally slow requests is kept.
 ///
 /// If paths are selected, names that become known only later may be needed: see `again`.
 pub struct Slowest {
     most: usize,
     wanted: Wanted,
-    /// The names known at the recording's end.
+    /// Names known at the recording's end.
     learned: Option<Names>,
-    /// Requests skipped because their paths are unknown.
+    /// Number of requests skipped because their paths are unknown.
     pub pathless: u64,
-    /// Requests for which it was still unknown at their end whether they were wanted.
+    /// The end of some request left open whether it is wanted.
     undecided: bool,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     requests: Vec<NamedRequest>,
@@ -70,7 +70,7 @@ impl Slowest {
         }
     }
 
-    /// Prepares another pass over the recording, with the names known at its end, if needed.
+    /// Prepare another pass over the recording, with the names known at its end. Return whether it is needed.
     pub fn again(&mut self) -> bool {
         let again = self.undecided && self.learned.is_some();
         if again {
@@ -81,7 +81,7 @@ impl Slowest {
         again
     }
 
-    /// Slowest first.
+    /// Return the requests, slowest first.
     pub fn finish(self) -> Vec<NamedRequest> {
         let mut requests = self.requests;
         requests.sort_by_key(|request| (Reverse(request.duration), request.story.start()));
@@ -139,7 +139,7 @@ impl Listener for Slowest {
     }
 }
 
-/// Keeps the requests with a number, at most `MOST` of them.
+/// Collector of the requests with a given number, at most `MOST`.
 pub struct Numbered {
     unique: u64,
     pub requests: Vec<NamedRequest>,

@@ -1,4 +1,4 @@
-//! Where requests' time goes: their stories cut into stages and added up.
+//! Time of requests by stage: their stories cut into stages and added up.
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +16,7 @@ use crate::stitch::{self, Cut, Fate, Piece, RequestCounts, Stage, Story, FATES};
 pub enum By {
     #[default]
     Operation,
-    /// The caller's name, its process, the daemon's thread, the connection, the size in bytes.
+    /// Caller's name; below: its process, the daemon's thread, the connection, the size in bytes.
     Comm,
     Pid,
     DaemonThread,
@@ -24,8 +24,8 @@ pub enum By {
     Size,
 }
 
-/// Durations: single ones while they are few, then added to a histogram some at a time, since a histogram is large and
-/// evicts the one before from the cache.
+/// Durations. Few are kept singly; more are added to a histogram in batches, since a histogram is large and evicts the
+/// one before from the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Durations {
     some: Vec<u64>,
@@ -50,15 +50,15 @@ impl Durations {
     }
 }
 
-/// The parts of a stage, ns, over the requests for which they are known.
+/// Parts of a stage in ns, over the requests for which they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     pub requests: u64,
-    /// As `Stage::parts`.
+    /// Times in the order of `Stage::parts`.
     pub ns: [u64; 3],
-    /// The part of `blocked`, if the first part is that, without a recorded wake-up.
+    /// Part of `blocked` without a recorded wake-up, if `blocked` is the first part.
     pub unsplit: u64,
-    /// What is left of the stage.
+    /// Rest of the stage.
     pub rest: u64,
 }
 
@@ -66,25 +66,25 @@ pub struct Parts {
 pub struct Tally {
     pub durations: Durations,
     pub parts: Parts,
-    /// The recorder's work in it, and the ns that this took by `Filters::cost`.
+    /// Work of the recorder in the stage, and its ns by `Filters::cost`.
     pub met: Met,
     pub taken: u64,
 }
 
-/// The requests of one operation (or of one key of it); those with a waiting caller and those without are separate.
+/// Requests of one operation, or of one key of it. Those with a waiting caller and those without are separate.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// By fate, as in FATES.
+    /// Number of requests by fate, as in FATES.
     pub fates: [u64; FATES.len()],
     pub errors: u64,
-    /// Answered by io_uring.
+    /// Requests answered through io_uring.
     pub ring: u64,
-    /// Another, unknown thread of the daemon worked on it than the one that read it.
+    /// Requests processed by another, unknown thread of the daemon than the one that read them.
     pub handed: u64,
     pub total: Durations,
-    /// The shortest duration of those without an answer, ns: longer durations are lower bounds.
+    /// Shortest duration of an unanswered request in ns: longer durations are lower bounds.
     pub least: Option<u64>,
-    /// In the order of the bounds once it is returned.
+    /// Stages, in the order of the bounds once returned.
     pub stages: Vec<(Stage, Tally)>,
 }
 
@@ -92,24 +92,24 @@ pub struct Group {
 pub struct Key {
     pub operation: Operation,
     pub waits: bool,
-    /// The value of `By`; ABSENT if unknown.
+    /// Value of `By`; ABSENT if unknown.
     pub key: u64,
 }
 
-/// The answer.
+/// Answer of `stages`.
 pub struct Stages {
     pub groups: Vec<(Key, Group)>,
-    /// Names of callers, by a group's key.
+    /// Names of callers, indexed by a group's key.
     pub comms: Vec<String>,
     pub requests: RequestCounts,
     /// Maximum cost of an event, ns; None if unknown.
     pub event_cost: Option<u64>,
 }
 
-/// More groups than anybody reads; further keys count for ABSENT.
+/// Maximum number of groups, more than anybody reads; further keys count as ABSENT.
 const MOST_GROUPS: usize = 10_000;
 
-/// Reads a recording and adds its requests' stages up.
+/// Read a recording and add up its requests' stages.
 pub fn stages(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -123,7 +123,7 @@ pub fn stages(
         requests.add(story);
         let mut key = Key {
             operation: story.operation,
-            // One that has not ended may yet be waited for.
+            // The caller of a request that has not ended may still wait.
             waits: story.waits || (story.fate != Fate::Matched && story.operation.has_caller()),
             key: key(story, by),
         };
@@ -159,9 +159,10 @@ fn key(story: &Story, by: By) -> u64 {
     }
 }
 
-/// Bytes read or written, rounded down to a power of two: as requested from the callback, else as transferred.
+/// Return the bytes read or written, rounded down to a power of two: as requested from the callback, else as
+/// transferred.
 fn size(story: &Story) -> u64 {
-    // struct fuse_out_header; fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
+    // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
     const OUT: u64 = 16;
     const WRITE: u64 = 80;
     let bytes = match (story.size, story.request_len, story.reply_len) {
@@ -221,7 +222,7 @@ impl Parts {
         self.requests += 1;
         let mut rest = whole;
         for (sum, part) in self.ns.iter_mut().zip(parts) {
-            // Never more than there is.
+            // A part is at most what is left.
             let part = part.min(rest);
             *sum += part;
             rest -= part;

@@ -1,4 +1,4 @@
-//! The kernel's calls as a call tree, and as single calls if requested.
+//! Calls of the kernel as a call tree, and as single calls if requested.
 
 use rustc_hash::FxHashMap;
 
@@ -7,15 +7,15 @@ use crate::events::Ev;
 /// Maximum number of ways to call a function: real kernels have some hundreds.
 const MOST_NODES: usize = 1 << 16;
 
-/// A function, called in one way: all calls that the same functions enclose in the same order.
+/// Function called in one way: all its calls that the same functions enclose in the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Index into `Tree::nodes`, `Tree::ROOT` for a function that none encloses.
+    /// Index into `Tree::nodes`; `Tree::ROOT` for an outermost function.
     pub parent: u32,
     /// Index into `Tree::functions`.
     pub function: u32,
     pub calls: u64,
-    /// ns of all calls, and what of it was not spent in the calls inside them.
+    /// Time in ns of all calls, and the part not spent in calls inside them.
     pub total: u64,
     pub own: u64,
 }
@@ -25,11 +25,11 @@ pub struct Node {
 pub struct Single {
     /// Index into `Tree::functions`.
     pub function: u32,
-    /// Functions around it.
+    /// Number of functions around it.
     pub level: u32,
-    /// ns on the recording's clock.
+    /// Start in ns on the recording's clock.
     pub start: u64,
-    /// ns; `Single::UNFINISHED` where its return was not seen.
+    /// Duration in ns; `Single::UNFINISHED` if its return was not seen.
     pub duration: u64,
     pub tid: i32,
     pub cpu: u32,
@@ -46,17 +46,17 @@ impl Single {
 
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// By name; if that is unknown, by address.
+    /// Names of functions; addresses where unknown.
     pub functions: Vec<String>,
-    /// A node comes after its parent.
+    /// Nodes; each comes after its parent.
     pub nodes: Vec<Node>,
-    /// Calls without a return, or with an uncertain one.
+    /// Number of calls without a return, or with an uncertain one.
     pub unmatched: u64,
-    /// Single calls: tree by tree in the order of their begin, each in the order of the entries.
+    /// Single calls by tree, in the order of their begin; within a tree in the order of the entries.
     pub singles: Vec<Single>,
     /// Names of tasks; the first is for those without a name.
     pub comms: Vec<String>,
-    /// There were more ways to call than in any real kernel: the further ones are left out.
+    /// More ways to call were found than in any real kernel: the further ones are left out.
     pub full: bool,
     each: bool,
     trees: u32,
@@ -99,7 +99,7 @@ impl Tree {
         }
     }
 
-    /// The node of a function called in this way.
+    /// Return the node of a function called from `parent`.
     pub(crate) fn child(&mut self, parent: u32, function: u32) -> u32 {
         let nodes = &mut self.nodes;
         let known = self.places.contains_key(&(parent, function));
@@ -117,7 +117,7 @@ impl Tree {
         })
     }
 
-    /// Adds a single call, if these are wanted, inside another one or `Single::NONE`.
+    /// Add a single call, if requested, inside another one or `Single::NONE`.
     pub(crate) fn enter(&mut self, ev: &Ev, around: u32, function: u32) -> u32 {
         if !self.each || self.singles.len() >= Single::NONE as usize {
             return Single::NONE;

@@ -1,22 +1,22 @@
-//! Which single requests are selected.
+//! Selection of single requests.
 
 use crate::names::Path;
 use crate::stitch::Story;
 
-/// Which requests are printed.
+/// Selection of the requests to print.
 pub struct Wanted {
-    /// A set of bits.
+    /// Operations as bits.
     pub operations: u64,
     /// Minimum duration, ns.
     pub least: u64,
-    /// Tests the path below the mount, with the connection.
+    /// Test of (connection, path below the mount, whether the path is complete).
     pub path: Option<PathFilter>,
 }
 
 pub type PathFilter = Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync>;
 
 impl Wanted {
-    /// With any path and duration.
+    /// Select these operations, with any path and duration.
     pub fn of(operations: u64) -> Wanted {
         Wanted {
             operations,
@@ -25,7 +25,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is wanted; None: it depends on its path, which is not known.
+    /// Return whether a request is wanted. None: it depends on its path, which is unknown.
     pub fn is(
         &self,
         story: &Story,
@@ -40,7 +40,7 @@ impl Wanted {
         };
         let path = path()?;
         let fits = filter(story.connection, &path.text, path.whole);
-        // What is missing of it could fit.
+        // The missing part of the path could match.
         (fits || path.whole).then_some(fits)
     }
 }

@@ -40,14 +40,14 @@ fn what_leads_nowhere() {
     names.learn(DAEMON, 10, "..", 1);
     names.learn(DAEMON, 10, ".", 10);
     assert!(names.names.is_empty());
-    // No file system has this; a file may.
+    // No file system has such a cycle; a recording may.
     names.learn(DAEMON, 11, "a", 12);
     names.learn(DAEMON, 12, "b", 11);
     let path = names.path(DAEMON, 11).unwrap();
     assert!(!path.whole && path.text.len() < 2 * DEEPEST);
 }
 
-/// A daemon's callbacks without a request number or inode, as libfuse's high-level API has them.
+/// Callbacks of a daemon without a request number or inode, as libfuse's high-level API has them.
 struct Calls {
     names: Names,
     unique: u64,
@@ -97,7 +97,7 @@ impl Calls {
         self.names.event(DAEMON, &event);
     }
 
-    /// The path of the callback's file.
+    /// Make a callback. Return the path of its file.
     fn call(&mut self, kind: u32, path: &str, handle: u64) -> Option<String> {
         self.unique += 2;
         self.names.side(
@@ -140,7 +140,7 @@ fn an_open_file_is_known_by_its_handle() {
     assert_eq!(calls.read(9), some("/b/c"));
     assert_eq!(calls.read(8), None);
     assert_eq!(calls.call(READ, "/d", 7), some("/d"));
-    // Once more, as a dup'ed open file's two closes: the first does not end it.
+    // Once more, closed twice like a dup'ed open file: the first close does not end it.
     calls.open("/a", 7);
     assert_eq!(calls.call(RELEASE, "", 7), some("/a"));
     assert_eq!(calls.read(7), some("/a"));
@@ -158,7 +158,7 @@ fn an_open_file_is_known_by_its_handle() {
     );
 }
 
-/// libfuse's handle of a directory is an address; nothing tells that the directory is closed.
+/// libfuse's handle of a directory is an address; no event shows that the directory is closed.
 #[test]
 fn the_handle_of_a_closed_directory_is_another_files_next() {
     let mut calls = Calls::new();
@@ -169,12 +169,12 @@ fn the_handle_of_a_closed_directory_is_another_files_next() {
     }
     calls.open("/d/a", 7);
     assert_eq!(calls.read(7), some("/d/a"));
-    // Of files, both may be open.
+    // Two files may both be open.
     calls.open("/d/b", 7);
     assert_eq!(calls.read(7), None);
 }
 
-/// (ino, name) of a callback that has an inode.
+/// Make a callback with an inode and a name.
 fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
     names.side(
         DAEMON,
@@ -215,10 +215,10 @@ fn a_renamed_inode_has_no_name_until_it_is_looked_up_again() {
     assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
     names.learn(DAEMON, 1, "z", 10);
     assert_eq!(path(&names, 11), Some(("z/b".to_owned(), true)));
-    // Another file by the old name, and then no name that is known.
+    // Another file gets the old name, and then no name is known.
     names.learn(DAEMON, 1, "a", 13);
     assert_eq!(path(&names, 13), Some(("a".to_owned(), true)));
-    // What a file was called before is not what it was called later.
+    // A file's earlier name is not its later one.
     names.end();
     assert_eq!(path(&names, 13), None);
     assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
@@ -237,7 +237,7 @@ fn a_renamed_directory_takes_paths_along() {
     assert_eq!([10, 11, 12].map(path), [None, None, some("ab")]);
 }
 
-/// So many that which they were is not kept: no name learned before is sure, of any daemon.
+/// There are too many renames to keep each: no name learned before is sure, of any daemon.
 #[test]
 fn renames_without_end() {
     const OTHER: Daemon = (8, ABSENT);
@@ -300,10 +300,10 @@ fn a_list_names_its_files() {
 #[test]
 fn a_handle_that_may_be_anothers_is_no_name() {
     let mut calls = Calls::new();
-    // The daemon does not use them.
+    // The daemon does not use handles.
     calls.open("/a", 0);
     assert_eq!(calls.read(0), None);
-    // One for two files, until both are closed.
+    // One handle for two files, until both are closed.
     calls.open("/a", 7);
     calls.open("/b", 7);
     assert_eq!(calls.read(7), None);
@@ -314,7 +314,7 @@ fn a_handle_that_may_be_anothers_is_no_name() {
     calls.call(RELEASE, "", 7);
     calls.open("/c", 7);
     assert_eq!(calls.read(7), some("/c"));
-    // Its release may be what was lost.
+    // Its release may have been lost.
     calls.names.side(DAEMON, &Side::Lost { time: 0 });
     assert_eq!(calls.read(7), None);
 }
