@@ -1,5 +1,6 @@
-//! Prints a recording for tests: `dump FILE` every sample as `time pid tid cpu system:event field=value …` in time order,
-//! `dump --formats FILE` every field of every event's format, `dump --scan FILE` what a scan of all events finds.
+//! Prints a recording for tests. `dump FILE`: every sample as `time pid tid cpu system:event field=value …` in time
+//! order. `dump --formats FILE`: every field of every event's format. `dump --scan FILE`: what a scan of all events
+//! finds.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

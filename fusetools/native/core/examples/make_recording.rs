@@ -1,7 +1,8 @@
 //! Makes a big recording for benchmarks: `make_recording OUTPUT EVENTS [INPUT]`.
 //!
-//! Repeats a real recording, each time later and with other request numbers, so that calls and requests pair as they did. Without INPUT takes
-//! the recording of a CernVM-FS client in $FUSETOOLS_DATA (../shared/data beside the repository), most of it switches with kernel stacks, else samples/recordings/demo.data.
+//! Repeats a real recording, each time later and with other request numbers, so that calls and requests pair as they
+//! did. Without INPUT, that is the recording of a CernVM-FS client in $FUSETOOLS_DATA (../shared/data beside the
+//! repository), or else samples/recordings/demo.data. The client's recording is mostly switches with kernel stacks.
 
 use std::env;
 use std::error::Error;
@@ -14,9 +15,9 @@ use fusetools_core::format::Shape;
 use fusetools_core::{record, write, Reader};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
-/// Records between two FINISHED_ROUND, as in a merged recording.
+/// Number of records between two FINISHED_ROUND, as in a merged recording.
 const ROUND: usize = 16_384;
-/// A `unique` above this was not read from a request.
+/// Upper bound of a `unique` that was read from a request.
 const UNIQUE_MAX: u64 = 1 << 40;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (output, events) = (Path::new(output), events.parse::<usize>()?);
 
-    // Merged alone it is in time order, unpacked and laid out as fusetools record leaves it.
+    // Merged alone, it is in time order, unpacked and laid out as fusetools record leaves it.
     let base_path = output.with_extension("base");
     let unpacked = output.with_extension("unpacked");
     let merged = if input
@@ -62,14 +63,14 @@ fn find_input() -> Result<PathBuf, Box<dyn Error>> {
     .ok_or_else(|| "no recording to begin with: give INPUT".into())
 }
 
-/// What is repeated of a recording: records that have a time, and where in them what changes with every copy is.
+/// Repeated part of a recording: records that have a time, and the places in them that change with every copy.
 struct Repeated {
-    /// Written once: the session, and records without a time.
+    /// Bytes written once: the session, and records without a time.
     front: Vec<u8>,
     body: Vec<u8>,
     times: Vec<usize>,
     uniques: Vec<usize>,
-    /// Where each sample ends.
+    /// End of each sample.
     samples: Vec<usize>,
     first: u64,
     last: u64,
@@ -115,7 +116,7 @@ impl Repeated {
                 repeated.front.extend(&record.bytes[..]);
                 continue;
             }
-            // A recording measures the probes once: repeated, that would be half of all events.
+            // A recording measures the probes once; repeated, that would be half of all events.
             if base.events()[event].name.contains("fusetools_calibrate") {
                 continue;
             }
@@ -159,13 +160,13 @@ impl Repeated {
         Ok(repeated)
     }
 
-    /// Writes copies until there are `events` samples; gives the file's size.
+    /// Write copies until there are `events` samples. Return the file's size.
     fn write(mut self, base: &Reader, output: &Path, events: usize) -> Result<u64, Box<dyn Error>> {
         let span = self.last - self.first + 1_000_000;
         let bytes = base.bytes();
         let data = base.data();
         let mut out = BufWriter::with_capacity(1 << 20, File::create(output)?);
-        // Header, ids and attrs stand before the data and need no change but in the size of the data.
+        // Header, ids and attrs are before the data. Only the size of the data changes in them.
         let mut start = bytes[..data.start].to_vec();
         let whole = events / self.samples.len();
         let part = match events % self.samples.len() {

@@ -106,7 +106,7 @@ fn series<'a>(answer: &'a Answer, function: &str, operation: &str) -> Option<&'a
         .find(|s| s.function == function && s.operation == operation)
 }
 
-/// (entries, matched, not matched, sum of ns), those without an end among the second last.
+/// Return (entries, matched, unmatched, sum of ns). Calls without an end are in `unmatched`.
 fn figures(answer: &Answer, function: &str, operation: &str) -> (u64, u64, u64, u64) {
     series(answer, function, operation).map_or((0, 0, 0, 0), |s| {
         let (matched, open) = (s.hist.count() - s.unanswered, s.unanswered);
@@ -170,7 +170,7 @@ fn missing_ends() {
             ev(20, 501, LOOKUP, &[4]),
             ev(25, 501, LOOKUP_RETURN, &[]),
             ev(30, 501, READ, &[6]),
-            ev(31, 501, LOOKUP, &[6]), // its return is missing, that of the one around it comes
+            ev(31, 501, LOOKUP, &[6]), // its return is missing; that of the call around it comes
             ev(37, 501, READ_RETURN, &[]),
             ev(40, 501, LOOKUP, &[8]),
             ev(42, 501, LOOKUP_RETURN, &[]),
@@ -227,7 +227,7 @@ fn a_thread_that_exits_leaves_nothing_to_its_successor() {
         ],
         Filters::default(),
     );
-    // Up to their thread's end they count.
+    // They count up to their thread's end.
     assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (2, 0, 4, 20));
     assert_eq!(figures(&answer, "cvmfs_read", "read"), (1, 0, 1, 10));
 }
@@ -244,7 +244,7 @@ fn a_gap_makes_no_wrong_pair() {
     ];
     let answer = run(&events, &lost, Filters::default());
     assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (2, 1, 1, 7));
-    // A system call and a reply likewise.
+    // Likewise for a system call and a reply.
     let events = [
         ev(10, CALLER, ENTER, &[SYS_STAT]),
         ev(11, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
@@ -384,7 +384,7 @@ fn where_the_kernel_tells_who_picked_a_request_up() {
     );
 }
 
-/// Two callers, each with a request on its own mount, numbered alike, and a forget.
+/// Return events of two callers, each with a request on its own mount, with equal numbers, and a forget.
 fn two_mounts() -> (Vec<Ev>, Vec<Side>) {
     let comm = |tid, comm: &str| Side::Comm {
         time: 0,
@@ -445,7 +445,7 @@ fn filters() {
         }),
         first
     );
-    // Without knowing the daemons' mounts the callback's operation tells the two apart.
+    // If the daemons' mounts are unknown, the callback's operation distinguishes the two.
     assert_eq!(
         seen(Filters {
             pids: vec![901],
@@ -453,7 +453,7 @@ fn filters() {
         }),
         first
     );
-    // One known leaves the other for the one that is not.
+    // If one daemon is known, the other mount is the unknown one's.
     let of_pid = |pid| Filters {
         pids: vec![pid],
         daemons: vec![(601, 46)],
@@ -464,7 +464,7 @@ fn filters() {
         seen(of_pid(902)),
         ["stat/getattr", "FUSE_GETATTR/getattr", "cvmfs_read/read"]
     );
-    // A forget belongs to its daemon's mount, though it has no request.
+    // A forget belongs to its daemon's mount, although it has no request.
     assert_eq!(
         seen(Filters {
             connections: vec![MOUNT],
@@ -539,7 +539,7 @@ fn names_follow_fork_and_exec() {
 #[derive(Clone, Debug)]
 struct Step {
     tid: i32,
-    /// None: the task's innermost call returns. Else it enters a function.
+    /// None: the task's innermost call returns. Otherwise it enters this function.
     enter: Option<u32>,
     gap: u64,
     recorded: bool,
@@ -557,7 +557,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Plays the steps on real call stacks: the events, and (function, start, duration) of each call that returns.
+/// Play the steps on real call stacks. Return the events, and (function, start, duration) of each call that returns.
 fn play(steps: &[Step]) -> (Vec<Ev>, Vec<(u32, u64, u64)>) {
     let (mut events, mut calls, mut time) = (Vec::new(), Vec::new(), 1);
     let mut stacks: [Vec<(u32, u64)>; 3] = Default::default();
@@ -601,13 +601,13 @@ const A: u64 = 0xffff_8000_0000_1000;
 const B: u64 = 0xffff_8000_0000_2000;
 const C: u64 = 0xffff_8000_0000_3000;
 
-/// An entry at this depth.
+/// Return an entry at this depth.
 fn into(time: u64, tid: i32, function: u64, depth: u64) -> Ev {
-    // Some bytes into the function, as where it begins with endbr64.
+    // Some bytes into the function, as if it began with endbr64.
     ev(time, tid, INTO, &[function + 4, depth])
 }
 
-/// An exit at this depth, of a call that took `ns` by the tracer's own clock.
+/// Return an exit at this depth, of a call that took `ns` by the tracer's own clock.
 fn out(time: u64, tid: i32, function: u64, depth: u64, ns: u64) -> Ev {
     ev(time, tid, OUT, &[function + 4, depth, 7_000, 7_000 + ns])
 }
@@ -633,7 +633,7 @@ fn graph(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
     analysis.finish()
 }
 
-/// (path, calls, total, self) of each node that has calls.
+/// Return (path, calls, total, self) of each node that has calls.
 fn tree(answer: &Answer) -> Vec<(String, u64, u64, u64)> {
     let tree = answer.tree.as_ref().unwrap();
     let path = |mut at: usize| {
@@ -687,7 +687,7 @@ fn graph_calls_nest_by_depth() {
     assert_eq!((b.outermost, b.own, b.address), (1, Some(76), Some(B)));
     let tree = answer.tree.unwrap();
     let starts: Vec<(u64, u32)> = tree.singles.iter().map(|c| (c.start, c.level)).collect();
-    // Tree by tree, though they were entered in turns.
+    // Tree by tree, although they were entered in turns.
     assert_eq!(starts, [(10, 0), (20, 1), (30, 2), (60, 1), (25, 0)]);
     assert_eq!(tree.unmatched, 0);
 }
@@ -699,7 +699,7 @@ fn graph_calls_with_missing_ends() {
             out(5, CALLER, A, 0, 3), // entered before the recording
             into(10, CALLER, A, 0),  // its exit is missing
             into(20, CALLER, A, 0),
-            into(21, CALLER, B, 1), // so is this one's, the exit around it comes
+            into(21, CALLER, B, 1), // so is its exit; the exit around it comes
             out(40, CALLER, A, 0, 18),
             into(50, CALLER, A, 0),
             into(51, CALLER, C, 2), // the entry between is missing
@@ -742,7 +742,7 @@ fn trees_are_whole_in_a_span_and_of_a_caller() {
     let first = ("a".to_string(), 1, 29, 20);
     let inner = ("a/b".to_string(), 1, 9, 9);
     assert_eq!(tree(&graph(&events, &[], span(0, 15))), [first, inner]);
-    // The first tree began before, though not all of its calls: those count as calls alone.
+    // The first tree began before, but not all of its calls: those count only as calls.
     let answer = graph(&events, &[], span(15, 85));
     assert_eq!(
         tree(&answer),
@@ -762,7 +762,7 @@ fn the_tracers_times_hold_whatever_was_lost() {
     let events = [into(10, CALLER, A, 0), out(90, CALLER, A, 0, 33)];
     let answer = graph(&events, &[Side::Lost { time: 50 }], Filters::default());
     assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 33));
-    // Without them the events' own times count, and only where it is sure that they belong together.
+    // Without these, the events' own times count, but only if they surely belong together.
     let events = [
         into(10, CALLER, A, 0),
         ev(90, CALLER, OUT, &[A + 4, 0]),
@@ -775,7 +775,7 @@ fn the_tracers_times_hold_whatever_was_lost() {
 
 #[test]
 fn idle_tasks_of_two_cpus_are_two() {
-    // Both have number 0; `ev` tells the CPU from the time.
+    // Both have number 0; `ev` derives the CPU from the time.
     let answer = graph(
         &[
             into(10, 0, A, 0),
@@ -831,7 +831,7 @@ fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
     let answer = graph(&events, &[], Filters::default());
     assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 50));
     assert_eq!(figures(&answer, "fuse_read", "read"), (2, 2, 0, 12));
-    // Of a mount: the calls that made a request of it.
+    // With a mount selected: the calls that made a request of it.
     let other = Filters {
         connections: vec![MOUNT + 1],
         ..apart.clone()
@@ -873,7 +873,7 @@ fn an_address_is_a_request_from_its_begin_to_its_end() {
             ev(10, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ]),
             ev(12, 501, SENT, &[2, ABSENT, 1, REQ]),
             ev(13, 501, LOOKUP, &[2]),
-            ev(14, 501, SENT, &[2, ABSENT, 0, REQ]), // the answer is copied
+            ev(14, 501, SENT, &[2, ABSENT, 0, REQ]), // the reply is copied
             ev(15, 501, END, &[2, ABSENT, 0, REQ]),
             ev(16, 501, LOOKUP_RETURN, &[]),
             ev(20, CALLER, BEGIN, &[0, ABSENT, OP_GETATTR, REQ]),
@@ -949,7 +949,7 @@ fn a_kprobes_begin_ends_by_a_tracepoint() {
 
 #[test]
 fn of_two_mounts_the_daemon_says_whose_request_it_is() {
-    // The same number on two mounts, at one time, and no event tells a connection.
+    // The same number on two mounts at one time, and no event with a connection.
     let events = [
         ev(1, CALLER, ENTER, &[SYS_STAT]),
         ev(10, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ]),
@@ -1002,7 +1002,7 @@ proptest! {
         prop_assert_eq!(unmatched, (entered - paired(&answer).len()) as u64);
     }
 
-    /// Where events are missing without a word, each of the others is counted once: in a pair or as unmatched.
+    /// If events are missing unnoticed, each of the others is counted once: in a pair or as unmatched.
     #[test]
     fn every_event_of_a_damaged_recording_is_accounted_for(steps in steps()) {
         let (events, _) = play(&steps);
@@ -1018,8 +1018,8 @@ proptest! {
         }
     }
 
-    /// Where the recorder says at which times events were lost, every pair that is made is a true one, for calls
-    /// that do not nest (nothing tells an outer call's return from an inner one's that lost its entry).
+    /// If the recorder reports when events were lost, every pair that is made is a true one. This is for calls that do
+    /// not nest: no event distinguishes an outer call's return from that of an inner call which lost its entry.
     #[test]
     fn no_pair_is_wrong_where_losses_are_reported(steps in steps()) {
         let mut flat = Vec::new();
@@ -1030,7 +1030,7 @@ proptest! {
         let (events, calls) = play(&flat);
         let (mut recorded, mut side) = (Vec::new(), Vec::new());
         for (event, step) in events.iter().zip(flat.iter().cycle()) {
-            // Time stamps are unlike, so that a loss lies between two events.
+            // Time stamps differ, so that a loss lies between two events.
             let time = event.time * 2;
             if step.recorded {
                 recorded.push(Ev { time, ..*event });
@@ -1043,7 +1043,7 @@ proptest! {
         }
     }
 
-    /// Whatever a recording holds: an answer, whose figures fit together.
+    /// Any recording gives an answer, whose figures fit together.
     #[test]
     fn any_events_give_an_answer(
         events in proptest::collection::vec(any_event(), 0..300),
@@ -1127,7 +1127,7 @@ fn any_side() -> impl Strategy<Value = Side> {
     })
 }
 
-/// At the beginning of what a flight recorder held threads are in calls: their returns are nothing lost, a later one is.
+/// At the beginning of a flight recording, threads are in calls: their returns are not lost, but a later one is.
 #[test]
 fn calls_that_began_before() {
     let events = [
@@ -1151,7 +1151,7 @@ fn calls_that_began_before() {
     assert_eq!(lost(before), (1, 1));
 }
 
-/// A stat with a lookup, of which the callback makes a system call of its own.
+/// A stat with a lookup, whose callback makes a system call of its own.
 const CORRECTED: [(u64, i32, u32, [u64; 3]); 12] = [
     (100, 501, ENTER, [SYS_READ, 0, 0]),
     (1000, CALLER, ENTER, [SYS_STAT, 0, 0]),
@@ -1179,7 +1179,7 @@ fn corrected(events: &[Ev], event: u64, pair: u64) -> Answer {
     run(events, &[], filters)
 }
 
-/// ns of the request, of the system call, of the callback, and of that until the reply.
+/// Return the ns of the request, of the system call, of the callback, and of the callback until its reply.
 fn lengths(answer: &Answer) -> [u64; 4] {
     let sum = |function: &str| figures(answer, function, "lookup").3;
     let callback = series(answer, "cvmfs_lookup", "lookup");
@@ -1198,21 +1198,21 @@ fn without_what_recording_took() {
     let recorded = [21000, 29000, 20000, 12000];
     assert_eq!(lengths(&run(&events, &[], Filters::default())), recorded);
     assert_eq!(lengths(&corrected(&events, 0, 0)), recorded);
-    // Of the request: the queueing, the read's end, the inner call's two, the write's entry; the system call has its own
-    // entry and the request's end beside; the callback the inner call's two, the write's two and the end.
+    // Request: the queueing, the read's end, the inner call's two events, the write's entry. System call: also its own
+    // entry and the request's end. Callback: the inner call's two, the write's two and the end.
     let less = |taken: [u64; 4]| [0, 1, 2, 3].map(|i| recorded[i] - taken[i]);
     assert_eq!(lengths(&corrected(&events, 1, 0)), less([5, 7, 5, 2]));
-    // Of the probes the first half of the entry's is before the callback, the second of the return's after it.
+    // The first half of the entry's probe is before the callback, the second half of the return's after it.
     assert_eq!(lengths(&corrected(&events, 0, 4)), less([4, 4, 2, 2]));
     assert_eq!(
         lengths(&corrected(&events, 100, 1602)),
         less([500 + 1601, 700 + 1601, 500 + 801, 200 + 801])
     );
-    // Of no stage more than there is.
+    // No stage loses more than it has.
     assert_eq!(lengths(&corrected(&events, 1 << 40, 0)), [0, 0, 0, 0]);
 }
 
-/// A system call that waits for none of its requests is without its own thread's events.
+/// A system call that waits for none of its requests loses only its own thread's events.
 #[test]
 fn a_system_call_that_waits_for_nothing() {
     let released = [
@@ -1236,11 +1236,11 @@ fn read_to_reply_without_what_recording_took() {
         .collect();
     let ns = |answer: &Answer| figures(answer, "read to reply", "lookup").3;
     assert_eq!(ns(&corrected(&without, 0, 0)), 15000);
-    // The read's end, and the inner call's two.
+    // The read's end, and the inner call's two events.
     assert_eq!(ns(&corrected(&without, 100, 1602)), 15000 - 3 * 100);
 }
 
-/// With detail latency what a ring brings is not recorded, but that one takes the answer.
+/// With detail latency, what a ring brings is not recorded; only its command, which takes the reply, is.
 #[test]
 fn no_read_to_reply_where_reads_are_not_recorded() {
     let committed = ROWS.len() as u32;
@@ -1277,7 +1277,7 @@ fn no_read_to_reply_where_reads_are_not_recorded() {
     }
 }
 
-/// A system call is without what each of its requests is without, also where it has not returned.
+/// The cost in each request is also subtracted from its system call, even if that has not returned.
 #[test]
 fn requests_of_one_system_call() {
     let mut events = vec![
@@ -1289,13 +1289,13 @@ fn requests_of_one_system_call() {
         ev(9000, CALLER, EXIT, &[SYS_STAT, 0]),
     ];
     let ns = |answer: &Answer| figures(answer, "stat", "lookup").3;
-    // Its entry; of each request the queueing and the read's end; after the last the request's end.
+    // The call's entry; for each request the queueing and the read's end; after the last the request's end.
     let taken = [1 + 2, 2 + 1];
     assert_eq!(
         ns(&corrected(&events, 100, 1602)),
         8000 - 100 * (taken[0] + taken[1])
     );
-    // The first request is over when a third one is made, the second may still be the last.
+    // The first request is over when a third one is made; the second may still be the last.
     events.truncate(5);
     events.push(ev(8000, CALLER, BEGIN, &[6, MOUNT, OP_LOOKUP]));
     events.push(ev(9000, 502, ENTER, &[SYS_READ]));
@@ -1314,14 +1314,14 @@ fn a_callback_that_has_not_returned_without_what_recording_took() {
         .collect();
     let ns = |answer: &Answer| figures(answer, "cvmfs_lookup", "lookup");
     assert_eq!(ns(&corrected(&events, 0, 0)), (1, 0, 1, 2000));
-    // The inner call's entry: the recording ends as it returns; that event is its thread's, too.
+    // The inner call's entry, and its return, with which the recording ends: that event is its thread's, too.
     assert_eq!(
         ns(&corrected(&events, 100, 1602)),
         (1, 0, 1, 2000 - 2 * 100 - 801)
     );
 }
 
-/// A daemon whose replies alone are known: from the read on, half of the reply's probe is before its time stamp.
+/// A daemon of which only replies are known: from the read on. Half of the reply's probe is before its time stamp.
 #[test]
 fn replies_without_what_recording_took() {
     let mut events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
@@ -1333,7 +1333,7 @@ fn replies_without_what_recording_took() {
     assert_eq!(ns(&corrected(&events, 0, 1602)), 10000 - 400);
 }
 
-/// Of virtiofs: its daemon is on another machine, and no part of its requests is "read to reply".
+/// virtiofs: its daemon is on another machine, and no part of its requests is "read to reply".
 #[test]
 fn no_read_to_reply_where_nobody_reads() {
     for (daemons, unmatched) in [(vec![], 0), (vec![(DAEMON, MOUNT)], 1)] {

@@ -1,4 +1,4 @@
-//! Probes that share an event while they are recorded: in the recording each has its own.
+//! Probes that share an event while they are recorded; in the recording each has its own.
 
 mod perf_data;
 
@@ -28,7 +28,7 @@ fn raw(unique: u64, probe: u16) -> Vec<u8> {
     raw
 }
 
-/// (pid, unique, number of the probe) of each sample, then a LOST record that names the bundle.
+/// Return (pid, unique, number of the probe) of each sample as a recording, then a LOST record that names the bundle.
 fn recording(samples: &[(i32, u64, u16)], sample_type: u64) -> PerfData {
     let mut data = PerfData::fuse();
     let mut calls = Event::new("fuse_daemon:bundle_1", 600, &[21, 22]);
@@ -60,7 +60,7 @@ fn recording(samples: &[(i32, u64, u16)], sample_type: u64) -> PerfData {
     data
 }
 
-/// A folder that goes with it.
+/// Folder that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -107,7 +107,7 @@ fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (Folder, Path
     (folder, to, info)
 }
 
-/// Event -> the `unique` of each of its samples.
+/// Return the `unique` of each sample, by event.
 fn calls(path: &Path) -> BTreeMap<String, Vec<u64>> {
     let reader = Reader::open(path).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
@@ -155,14 +155,14 @@ fn each_probe_has_an_event_of_its_own() {
             info.warnings.is_empty() && info.left_out.is_empty(),
             "{info:?}"
         );
-        // What tells of a loss names the bundle, and stays.
+        // The record of a loss names the bundle, and stays.
         let reader = Reader::open(&path).unwrap();
         let lost = reader.records().find(|record| record.kind == 2).unwrap();
         assert!(lost.event.is_some());
     }
 }
 
-/// What only others of the bundle have is a constant in its samples, and must not look like a value.
+/// A field that only others of the bundle have is a constant in a probe's samples, and must not look like a value.
 #[test]
 fn a_probe_has_only_the_fields_of_its_own() {
     let (_folder, path, _) = merged("fields", &recording(&[(7, 10, 1)], USUAL), None);
@@ -246,7 +246,7 @@ fn a_long_session_takes_several_samples() {
         let reader = Reader::open(&to).unwrap();
         assert_eq!(reader.session().unwrap(), json(n));
         assert!(reader.warnings().is_empty());
-        // Merged again, it stays.
+        // It stays if merged again.
         let again = folder.0.join("again");
         fusetools_core::write::merge(std::slice::from_ref(&to), &again, "").unwrap();
         assert_eq!(Reader::open(&again).unwrap().session().unwrap(), json(n));

@@ -1,4 +1,4 @@
-//! Copies of user stacks in a recording that is merged: call chains, and never a panic or a file that cannot be read.
+//! Copies of user stacks in a recording that is merged give call chains, and never a panic or an unreadable file.
 
 mod perf_data;
 
@@ -27,7 +27,8 @@ fn event() -> Event {
     event
 }
 
-/// A sample of a program that was at `ip`; None: of a thread of the kernel. `stack`: what was copied of `size` bytes.
+/// Return a sample of a program that was at `ip`; `abi` 0: of a kernel thread. `stack`: the copied part of `size`
+/// bytes.
 fn sample(event: &Event, time: u64, abi: u64, ip: u64, stack: &[u8], size: usize) -> Vec<u8> {
     sample_of(event, time, (abi, ip), vec![5; 20], (stack, size))
 }
@@ -52,7 +53,7 @@ fn sample_of(
         raw,
         ..Sample::default()
     });
-    // perf_data ends it with no registers, and what follows them.
+    // perf_data ends it with the mark of no registers, and the parts after them.
     let weight = if event.sample_type & WEIGHT != 0 {
         8
     } else {
@@ -88,7 +89,7 @@ fn bytes(event: Event, records: Vec<Vec<u8>>) -> Vec<u8> {
     with_mask(file.bytes())
 }
 
-/// Of the first event.
+/// Set the mask of the first event.
 fn with_mask(mut bytes: Vec<u8>) -> Vec<u8> {
     // perf_event_attr.sample_regs_user
     let attrs = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) as usize;
@@ -97,7 +98,7 @@ fn with_mask(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Merges on the recordings' host; gives the output, None where it was refused.
+/// Merge, on the recordings' host if `here`. Return the output; None if it was refused.
 fn merged(name: &str, bytes: &[u8], here: bool) -> Option<Vec<u8>> {
     let extras = Extras {
         files: here.then(Files::default),
@@ -118,7 +119,7 @@ fn merged_with(name: &str, bytes: &[u8], extras: &Extras) -> Option<Vec<u8>> {
     out
 }
 
-/// Of each sample its chain and its raw data.
+/// Return the chain and the raw data of each sample.
 fn chains(bytes: Vec<u8>) -> Vec<(Vec<u64>, Vec<u8>)> {
     let reader = Reader::from_bytes(bytes).unwrap();
     let samples = reader.records().filter(|record| record.kind == 9);
@@ -152,7 +153,7 @@ fn copies_become_call_chains() {
         (word(40) & EXCLUDE_CALLCHAIN_USER, word(80), word(88)),
         (0, 0, 0)
     );
-    // What is known, and a mark that it does not go on to where the thread began.
+    // The known part, and a mark that it does not reach the thread's beginning.
     let raw_chains = chains(out);
     let of = |ip| vec![KERNEL, AT, USER, ip, USER];
     assert_eq!(
@@ -163,7 +164,7 @@ fn copies_become_call_chains() {
         [of(ip), vec![KERNEL, AT], of(0x0804_8000)]
     );
     assert!(raw_chains.iter().all(|(_, raw)| raw == &[5; 20]));
-    // What stands after the copies stays.
+    // The parts of a sample after the copies are kept.
     let mut weighed = event();
     weighed.sample_type |= WEIGHT;
     let out = merged("weighed", &bytes(weighed.clone(), records(&weighed)), true).unwrap();
@@ -370,7 +371,7 @@ const FORMATS: [(&str, &str); 4] = [
     ("sched", format_of!("sched_switch", 504, "long prev_state")),
 ];
 
-/// What a sample of an event is, at a time: of one system call, of any, of their ends, of a switch.
+/// Kind of a sample, with its argument: entry of one system call, of any, their returns, a switch.
 #[derive(Clone, Copy)]
 enum What {
     Read(u64),
@@ -439,13 +440,13 @@ fn a_wait_has_the_stack_with_which_its_call_was_entered() {
     use What::{Enter, Leave, Read, Switch};
     let whole = vec![KERNEL, AT, USER, ip, USER];
     let own = vec![KERNEL, AT, USER, 0x99];
-    // Which of the two is told first is the kernel's choice.
+    // The order of these two is the kernel's choice.
     let expected = [whole.clone(), whole.clone(), own.clone()];
     let after = [Enter(0), Read(0), Switch, Switch, Leave, Switch];
     assert_eq!(waits("after", &after), expected);
     let before = [Read(0), Enter(0), Switch, Switch, Leave, Switch];
     assert_eq!(waits("before", &before), expected);
-    // That of another call, the end of which was not recorded, is none of this one's.
+    // The entry of another call, whose end was not recorded, is none of this one's.
     let other = [
         Read(0),
         Enter(0),

@@ -1,4 +1,4 @@
-//! Flame graphs' stacks out of damaged recordings and symbol lists: an answer, bounded, and never a panic.
+//! Stacks for flame graphs from damaged recordings and symbol lists: an answer, bounded, and never a panic.
 
 mod perf_data;
 
@@ -60,7 +60,7 @@ fn demo() -> Vec<u8> {
     std::fs::read(root.join("samples/recordings/demo.data")).unwrap()
 }
 
-/// Every graph of a recording; gives the weights, in ns.
+/// Return the weights in ns of every graph of a recording.
 fn weights(bytes: Vec<u8>) -> Option<[u64; 4]> {
     let reader = Reader::from_bytes(bytes).ok()?;
     let rows = catalogue();
@@ -182,8 +182,7 @@ fn mapping() -> Vec<u8> {
     body
 }
 
-/// Of one sample with this chain: the weight, and what of it is cut, cut where it had been copied, and cut where more was
-/// to be copied.
+/// Return weights for one sample with this chain: all; the cut part; cut where the tables end; cut where the copy ends.
 fn cut(chain: &[u64]) -> [u64; 4] {
     let mut file = PerfData::fuse();
     let event: &mut Event = &mut file.events[0];
@@ -240,15 +239,15 @@ fn where_a_stack_ends_depends_on_how_it_was_taken() {
     const KERNEL: u64 = -128i64 as u64;
     const USER: u64 = -512i64 as u64;
     let (kernel, user) = (0xffff_ffff_8100_1000, 0x5555_0000_1234);
-    // By frame pointers; copied, and followed as far as the tables tell, or as far as it was copied.
+    // By frame pointers; copied, and followed as far as the tables describe it, or as far as it was copied.
     assert_eq!(cut(&[KERNEL, kernel, USER, user]), [1, 1, 0, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER, user, USER]), [1, 1, 1, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER, user, USER, USER]), [1, 1, 0, 1]);
-    // Nothing of the user's part: a longer copy of it would bring nothing.
+    // There is no user part: a longer copy of it would bring nothing.
     assert_eq!(cut(&[KERNEL, kernel]), [1, 1, 0, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER]), [1, 1, 0, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER, USER]), [1, 1, 0, 0]);
-    // A thread's first function ends it; what the frame pointer was before is no frame, that of others may be.
+    // A thread's first function ends it. The frame pointer's value before is no frame; that of others may be.
     let [begin, work, beyond] = [PROGRAM + 0x110, PROGRAM + 0x210, 0xbe55_2274];
     assert_eq!(cut(&[USER, work, begin]), [1, 0, 0, 0]);
     assert_eq!(cut(&[USER, work, begin, beyond]), [1, 0, 0, 0]);
@@ -262,7 +261,7 @@ const SWITCH: &str = "name: sched_switch\nID: 600\nformat:\n\
     \tfield:long prev_state;\toffset:8;\tsize:8;\tsigned:1;\n\
     \nprint fmt: \"\"\n";
 
-/// ns that thread 7 waits, who is switched out at 100 and whose switch-in is not recorded.
+/// Return the ns that thread 7 waits. It is switched out at 100, and its switch-in is not recorded.
 fn waited(sampled: bool) -> u64 {
     let mut file = PerfData::fuse();
     file.formats.push(("sched", SWITCH));

@@ -1,4 +1,4 @@
-//! What threads did in spans of time.
+//! Events of threads in spans of time.
 
 mod perf_data;
 
@@ -14,7 +14,7 @@ const SWITCH: &str = "name: sched_switch\nID: 600\nformat:\n\
     \nprint fmt: \"%s\", __print_flags(REC->prev_state & 0xff, \"|\", \
     { 0x01, \"S\" }, { 0x02, \"D\" }, { 0x04, \"T\" })\n";
 
-/// The state of a thread that is switched out, as gathered.
+/// Return the state of a thread that is switched out, as gathered.
 fn state(recorded: u64) -> u64 {
     let mut file = PerfData::fuse();
     file.formats.push(("sched", SWITCH));
@@ -51,7 +51,8 @@ fn state(recorded: u64) -> u64 {
     }
 }
 
-/// By the names of the recording's own format: a preempted thread (0x100) is ready, a stopped one (T) is not.
+/// States have the names of the recording's own format: a preempted thread (0x100) is runnable, a stopped one (T) is
+/// not.
 #[test]
 fn states_are_the_formats() {
     assert_eq!((state(0), state(0x100)), (0, 0));
@@ -65,7 +66,7 @@ const CALLBACK: &str = "name: cb\nID: 602\nformat:\n\
     \tfield:unsigned long other;\toffset:0;\tsize:8;\tsigned:0;\n\
     \nprint fmt: \"\"\n";
 
-/// Requests' events, switches, system calls, and callbacks without a request's number.
+/// Return requests' events, switches, system calls, and callbacks without a request's number.
 fn threads() -> PerfData {
     let mut file = PerfData::fuse();
     file.formats.push(("sched", SWITCH));
@@ -112,7 +113,7 @@ fn enter(file: &PerfData, time: u64, tid: i32, number: u64) -> Vec<u8> {
     file.events[4].sample(&at(17, time, tid, number.to_le_bytes().to_vec()))
 }
 
-/// An exec: of a program of 32 bits, or of 64.
+/// Return an exec of a 32-bit program, or of a 64-bit one.
 fn vdso(file: &PerfData, time: u64, pid: i32, narrow: bool) -> Vec<u8> {
     let start: u64 = if narrow {
         0xf7f0_0000
@@ -133,13 +134,13 @@ fn fork(file: &PerfData, time: u64, pid: u32, ppid: u32) -> Vec<u8> {
     file.events[0].other(7, 0, &body, &at(11, time, ppid as i32, Vec::new()))
 }
 
-/// PERF_RECORD_SWITCH.
+/// Return a PERF_RECORD_SWITCH.
 fn switched(file: &PerfData, time: u64, tid: i32) -> Vec<u8> {
     let out = ((time % 2) as u16) << 13;
     file.events[0].other(14, out, &[], &at(11, time, tid, Vec::new()))
 }
 
-/// What several CPUs write while perf copies their buffers out, one after the other.
+/// Return what several CPUs write while perf copies their buffers out, one after the other.
 fn recorded(random: &mut Random, rounds: u64) -> PerfData {
     const CPUS: usize = 3;
     let mut file = threads();
@@ -169,7 +170,7 @@ fn recorded(random: &mut Random, rounds: u64) -> PerfData {
     file
 }
 
-/// As it is, packed by frames all or from some place on, or as one stream.
+/// Return the file as it is; packed in frames, all of it or from some place on; or packed as one stream.
 fn packed(file: &PerfData, random: &mut Random) -> Vec<u8> {
     let at = random.below(file.records.len() as u64) as usize;
     let frames = |records: &[Vec<u8>]| -> Vec<u8> {
@@ -196,7 +197,7 @@ fn packed(file: &PerfData, random: &mut Random) -> Vec<u8> {
     file.with_data(&data, &file.features())
 }
 
-/// Reads with the places of a first pass what is in the spans as without them; samples read, and of how many.
+/// Check that the places of a first pass do not change what is gathered. Return the number of samples read, and of all.
 fn samples_read(reader: &Reader, spans: &[Span]) -> (u64, u64) {
     let (whole, places) = reader.scan_noting(&rows(), &mut |_| ()).unwrap();
     let all = gather(reader, &rows(), &Places::default(), spans);
@@ -232,7 +233,7 @@ fn parts_that_are_left_out_change_nothing() {
     assert!(read < of / 2, "{read} of {of}");
 }
 
-/// A file of switches between threads 7 and 8 at the times, each a part of its own; a round after each of the times 0.
+/// Return a file of switches between threads 7 and 8 at these times, each a part of its own. Time 0 stands for a round.
 fn switches(times: &[u64]) -> Reader {
     let mut file = threads();
     for time in times {
@@ -256,7 +257,7 @@ fn parts_at_the_borders_of_a_window_are_read() {
     assert_eq!(samples_read(&reader, &[span(10, 10), span(30, 31)]), (2, 6));
 }
 
-/// One CPU's block after another's: what is in the window is far apart in the file.
+/// One CPU's block comes after another's: the events of a window are far apart in the file.
 #[test]
 fn blocks_of_cpus_overlap() {
     let reader = switches(&[10, 11, 40, 41, 12, 13, 42, 0, 14, 43, 0, 50, 0]);
@@ -285,7 +286,7 @@ fn all_is_read_where_the_order_is_not_the_times() {
     let all = 5103;
     assert_eq!(samples_read(&switches(&times(5202)), &[span]), (0, all));
     assert_eq!(samples_read(&switches(&times(5100)), &[span]), (0, all));
-    // As late as the last one that was handed on, and later.
+    // As late as the last event that was handed on, and later.
     assert_eq!(samples_read(&switches(&times(5099)), &[span]), (all, all));
     assert_eq!(samples_read(&switches(&times(5000)), &[span]), (all, all));
 }
@@ -309,7 +310,7 @@ const TAKE: &str = "name: take\nID: 603\nformat:\n\
     \tfield:u64 unique;\toffset:0;\tsize:8;\tsigned:0;\n\
     \nprint fmt: \"\"\n";
 
-/// Requests taken, callbacks inside one another and their returns, and switches, of four threads.
+/// Return requests taken, nested callbacks with their returns, and switches, of four threads.
 fn called(random: &mut Random, events: u64) -> (PerfData, Vec<Meaning>) {
     let mut file = threads();
     file.formats.push(("fuse_daemon", TAKE));
@@ -380,7 +381,7 @@ fn calls_are_joined_as_if_all_had_been_read() {
     );
 }
 
-/// 7 runs a program of 32 bits from 10 to 30, its child 9 too; i386: 3 is read, x86-64: 3 is close.
+/// 7 runs a 32-bit program from 10 to 30, its child 9 too. i386: 3 is read; x86-64: 3 is close.
 #[test]
 fn what_a_process_runs_is_known_of_parts_that_are_left_out() {
     let mut file = threads();

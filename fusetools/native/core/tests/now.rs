@@ -1,4 +1,4 @@
-//! What perf writes to a pipe, read piece by piece, and the sums that are made of it.
+//! perf's output to a pipe, read piece by piece, and the sums made of it.
 
 mod perf_data;
 
@@ -11,7 +11,7 @@ use fusetools_core::Reader;
 use perf_data::{end, meaning, round, send, words, PerfData, Sample};
 use rustc_hash::FxHashMap;
 
-/// 200 requests, one in ten without an end; later ones begin before earlier ones end.
+/// Return 200 requests, one in ten without an end; later ones begin before earlier ones end.
 fn requests() -> PerfData {
     let mut file = PerfData::fuse();
     for unique in 1..=200u64 {
@@ -105,7 +105,7 @@ fn rounds_show_how_far_it_is_complete() {
         stream.feed(piece).unwrap();
         seen.push(stream.by_rounds());
     }
-    // At each of the four rounds the end of the one before: of its latest request, the 49th, 99th and 149th of 200.
+    // Each of the four rounds shows the end of the one before: of its latest request, the 49th, 99th and 149th of 200.
     let ends = [49, 99, 149].map(|unique| unique * 1_000 + 5_000 + unique * unique);
     seen.dedup();
     assert_eq!(seen, [vec![0], ends.to_vec()].concat());
@@ -162,7 +162,7 @@ fn sums_are_of_what_has_ended() {
     took.sort_unstable();
     let total = &interval.total;
     assert_eq!(total.total, took.iter().sum::<u64>());
-    // The 90th and the 179th of 180: the first that half of them, or 99 %, are at or below.
+    // The 90th and the 179th of 180: the first that half of them, or 99 %, do not exceed.
     assert_eq!(
         (total.p50, total.p99, total.max),
         (took[89], took[178], took[179])
@@ -181,11 +181,11 @@ fn sums_are_of_what_has_ended() {
         .map(|(request, _)| request.story.unique)
         .collect();
     assert_eq!((oldest, all), (vec![10, 20, 30], 20));
-    // And once only.
+    // And only once.
     assert_eq!(now.take(&view).total.requests, 0);
 }
 
-/// A caller that only waits is what a hung mount has.
+/// A hung mount has callers that only wait.
 #[test]
 fn who_only_waits_has_a_name() {
     let mut file = PerfData::fuse();

@@ -1,4 +1,4 @@
-//! Recordings whose records are packed, each compressed record by itself: as they are written, and as hostile files have them.
+//! Recordings whose records are packed, each compressed record by itself: as written, and as hostile files have them.
 
 mod perf_data;
 
@@ -22,7 +22,7 @@ fn scan(reader: &Reader) -> Found {
     (events, side, info.unwrap())
 }
 
-/// The same, however the file is cut.
+/// Scan, also in other chunks, which must not change the result.
 fn scanned(bytes: Vec<u8>) -> Found {
     let mut reader = Reader::from_bytes(bytes).unwrap();
     let found = scan(&reader);
@@ -35,7 +35,7 @@ fn scanned(bytes: Vec<u8>) -> Found {
     found
 }
 
-/// Requests in rounds, and a fork now and then, which has the time of its sample id.
+/// Return requests in rounds, and a fork now and then, which has the time of its sample id.
 fn requests(count: u64) -> PerfData {
     let mut file = PerfData::fuse();
     let mut random = Random(7);
@@ -137,7 +137,7 @@ fn what_does_not_shrink_stays_as_it_is() {
     assert!(scanned(packed) == scanned(plain));
 }
 
-/// Some good records, then a compressed record, then good ones again.
+/// Scan some good records, then this compressed record, then good ones again.
 fn around(odd: Vec<u8>) -> Found {
     let file = requests(100);
     let half = file.records.len() / 2;
@@ -182,7 +182,7 @@ fn damage_ends_the_records_where_it_is() {
         let (found, _, info) = around(odd);
         let warnings = info.warnings.join("; ");
         assert!(warnings.contains(what), "{name}: {warnings}");
-        // Of what is broken some may be whole.
+        // Some records of a broken one may be whole.
         assert!(
             found.len() == events || name == "broken" && found.len() < 210,
             "{name}: {}",

@@ -1,4 +1,4 @@
-//! Places of probes in real functions, as binutils' disassembler has their instructions.
+//! Places of probes in real functions, checked by the instructions that binutils' disassembler shows.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -9,10 +9,10 @@ use fusetools_core::elf::functions_in;
 use fusetools_core::prologue::{emulated, entered};
 use object::{Object, ObjectSegment};
 
-/// Its instructions by address, a function's address, its code.
+/// Check of a function: its instructions by address, its address, its code.
 type Check<'a> = dyn FnMut(&BTreeMap<u64, String>, u64, &[u8]) + 'a;
 
-/// The functions of this test, and of the C library that it runs with.
+/// Check the functions of this test, and of the C library that it runs with.
 fn each(check: &mut Check<'_>) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let library = maps.lines().find_map(|line| {
@@ -76,8 +76,8 @@ fn each_place_is_an_instruction_that_is_emulated() {
     assert!(places > 1000, "{places}");
 }
 
-/// Nothing before it writes to a register of an argument, or to the stack pointer; and nothing in the function jumps to
-/// it, or to what is before it.
+/// Nothing before the place writes to a register of an argument, or to the stack pointer. Nothing in the function jumps
+/// to the place, or to what is before it.
 #[test]
 fn where_a_function_is_as_it_was_entered() {
     let mut places = 0;

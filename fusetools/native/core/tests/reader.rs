@@ -11,7 +11,7 @@ use perf_data::{
     compress, end, meaning, record, round, send, session, words, Event, PerfData, Random, Sample,
 };
 
-/// Kinds 0 and 1, and 2 so that switches come too.
+/// Return kinds 0 and 1, and 2 so that switches come, too.
 fn catalogue() -> Vec<Meaning> {
     vec![
         meaning("fuse:fuse_request_send", Role::Begin),
@@ -43,7 +43,7 @@ fn read(bytes: Vec<u8>) -> Scan {
     scan(&Reader::from_bytes(bytes).unwrap())
 }
 
-/// A recording of two CPUs: `rounds` rounds of each CPU's buffer, whose times overlap as in perf's.
+/// Return a recording of two CPUs: `rounds` rounds of each CPU's buffer, whose times overlap as in perf's.
 fn two_cpus(rounds: u64, each: u64) -> PerfData {
     let mut file = PerfData::fuse();
     let mut random = Random(rounds);
@@ -324,7 +324,7 @@ fn what_the_file_says_of_itself() {
         let page = include_str!("header_page.txt").as_bytes();
         assert_eq!(&reader.bytes()[tracing.header_page.clone()], page);
     }
-    // Names without tracing data, and the tracing data's without names.
+    // Names without tracing data, and tracing data without names.
     let features = file.features();
     for which in [1, 12] {
         let only: Vec<_> = features
@@ -356,7 +356,7 @@ fn time_order_by_rounds() {
     assert_eq!(flat.batches, 1);
     assert!(flat.events == result.events && flat.side == result.side);
 
-    // An event far older than its round allows is told.
+    // An event far older than its round allows is reported.
     let mut late = file;
     let old = Sample {
         id: 11,
@@ -453,7 +453,7 @@ fn records_that_rounds_do_not_tell_of_come_in_order_too() {
 #[test]
 fn chunks_do_not_matter() {
     let mut file = two_cpus(6, 40);
-    // Data that is no records, and looks like some.
+    // Data that is no record, but looks like some.
     let mut fake = record(71, 0, &words(&[800, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     (0..100).for_each(|_| fake.extend(round()));
     file.records.insert(100, fake);
@@ -493,7 +493,7 @@ fn compressed_records() {
             }
         }
     }
-    // Plain records first and in between, rounds too: as perf writes them.
+    // Plain records first and in between, also rounds: as perf writes them.
     let mut mixed = Vec::new();
     let plain: Vec<_> = file.records.iter().take(10).cloned().collect();
     mixed.extend(plain.concat());
@@ -517,7 +517,7 @@ fn compressed_records() {
     assert_eq!(result.side.len(), expected.side.len() + 1);
     assert_eq!(result.info.warnings, [""; 0]);
 
-    // Cut short in the middle of a piece: the whole records before it.
+    // Cut short in the middle of a piece: the whole records before it remain.
     let pieces = compress(&data, 1001, 81);
     let cut = pieces[..7].concat();
     let result = read(file.with_data(&cut, &file.features()));
@@ -528,8 +528,8 @@ fn compressed_records() {
         result.info.warnings
     );
 
-    // What cannot have been packed ends the records, and is said to be where it is in the file; what is damaged behind that
-    // is no matter, however they are cut.
+    // A record that cannot have been packed ends the records, and is reported at its place in the file. Damage after it
+    // does not matter, however they are cut.
     let tracing = record(66, 0, &words(&[1 << 20]));
     let auxiliary = record(71, 0, &[&64u64.to_le_bytes()[..], &[0; 32]].concat());
     for (kind, odd) in [(66, &tracing), (71, &auxiliary), (81, &pieces[0])] {
@@ -561,7 +561,8 @@ fn plain_records_stay_behind_the_compressed_ones_before_them() {
         raw: send(43, time, 1),
         ..Sample::default()
     };
-    // More than is unpacked at once: two CPUs' buffers in a round, one after the other; two rounds' ends follow each.
+    // More than is unpacked at once: two CPUs' buffers in a round, one after the other, each followed by two rounds'
+    // ends.
     let times = |round: u64| {
         (0..2).flat_map(move |cpu| (0..2000).map(move |n| 100_000 * (round + 1) + 20 * n - cpu))
     };
@@ -596,7 +597,7 @@ fn plain_records_stay_behind_the_compressed_ones_before_them() {
 #[test]
 fn a_bomb_does_not_blow_up() {
     let file = PerfData::fuse();
-    // 1 GiB of records that say nothing: a hundred kilobytes.
+    // 1 GiB of meaningless records: a hundred kilobytes.
     let zeros = record(79, 0, &vec![0; 65_520]);
     let block = zeros.repeat(512);
     let mut packed = Vec::new();
@@ -650,7 +651,7 @@ fn pipe_mode() {
     let result = read(file.pipe());
     assert!(result.events == expected.events && result.side == expected.side);
     assert_eq!(result.info, expected.info);
-    // Older perf gives names one by one and no EVENT_DESC.
+    // Older versions of perf write names one by one and no EVENT_DESC.
     let mut bytes = b"PERFILE2\x10\0\0\0\0\0\0\0".to_vec();
     let attr = &file.pipe()[..];
     let mut at = 16;
@@ -713,7 +714,7 @@ fn data_start(bytes: &[u8]) -> usize {
     u64_at(bytes, 40) as usize
 }
 
-/// Opens and reads in every way that there is. None where opening fails; the error must say something.
+/// Open and read in every way. Return None if opening fails; the error must say something.
 fn survive(bytes: Vec<u8>) -> Option<Scan> {
     match Reader::from_bytes(bytes) {
         Ok(mut reader) => {
@@ -738,7 +739,7 @@ fn survive(bytes: Vec<u8>) -> Option<Scan> {
     }
 }
 
-/// The samples of the first bytes of the records, sorted.
+/// Return the samples of the first bytes of the records, sorted.
 fn prefix(file: &PerfData, len: usize) -> Vec<u64> {
     let mut times = Vec::new();
     let mut at = 0;
@@ -780,7 +781,7 @@ fn truncated_anywhere() {
             left.last().copied().unwrap_or(0),
             "cut at {len}"
         );
-        // Once a name is there its events are whole; before the formats are, fields are absent.
+        // Once a name is there, its events are whole; before the formats are, fields are absent.
         if len >= start + data && !result.events.is_empty() {
             let times = |result: &Scan| {
                 result
@@ -813,7 +814,7 @@ fn truncated_anywhere() {
     }
 }
 
-/// Every 8-byte word of the file but the records themselves is set to what might hurt most.
+/// Every 8-byte word of the file, except the records themselves, is set to the worst values.
 #[test]
 fn wrong_words_anywhere() {
     let file = two_cpus(2, 6);
@@ -837,7 +838,7 @@ fn wrong_words_anywhere() {
         if data.contains(&at) {
             continue;
         }
-        // Itself: a section that is its own list.
+        // And its own place: a section that is its own list.
         for value in values.into_iter().chain([at as u64]) {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -872,7 +873,7 @@ fn wrong_bytes_in_the_records() {
             bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
             let result = survive(bytes).unwrap();
             let lost = result.events.len() < expected.events.len();
-            // A sample whose kind was overwritten is another record by now; all else is told.
+            // A sample whose kind was overwritten is another record now; all others are reported.
             assert!(
                 result.events.len() <= expected.events.len() + 1,
                 "{value} at {at}"
@@ -986,7 +987,7 @@ fn ids_far_apart() {
     assert_eq!(read(file.bytes()).info.counts, [2, 1, 0]);
 }
 
-/// Every event claims the whole file as its ids: their sum, not each, must be bounded.
+/// Every event claims the whole file as its ids: their sum must be bounded, not each.
 #[test]
 fn overlapping_ids() {
     let mut file = PerfData::fuse();
@@ -1076,7 +1077,7 @@ impl Drop for TempDir {
     }
 }
 
-/// The shared recordings, unpacked; empty with a word where they are not.
+/// Return the shared recordings, unpacked; print a note and return none if they are missing.
 fn shared() -> Vec<(String, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let data = std::env::var("FUSETOOLS_DATA").map_or(root.join("../shared/data"), PathBuf::from);
@@ -1120,7 +1121,7 @@ fn scan_all(reader: &Reader) -> (Vec<Ev>, ScanInfo) {
     (events, info)
 }
 
-/// The stack of each sample that has one, and the mappings.
+/// Return the stack of each sample that has one, and the mappings.
 fn stacks(reader: &Reader) -> (Vec<(u64, Chain)>, Vec<Side>) {
     let rows: Vec<Meaning> = everything(reader)
         .into_iter()
@@ -1228,7 +1229,7 @@ fn shared_recordings_in_chunks_and_packed() {
     }
 }
 
-/// Cut at the boundaries of all sections and inside them: the file's beginning is kept, and the loss told.
+/// Cut at the boundaries of all sections and inside them: the file's beginning is kept, and the loss reported.
 #[test]
 fn shared_recordings_cut() {
     for (name, bytes) in shared() {

@@ -1,4 +1,4 @@
-//! Single requests from events made by hand: names, the slowest, the queue, and what is written of them.
+//! Single requests from events made by hand: names, the slowest, the queue, and their output.
 
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::export::{Form, Rows};
@@ -105,7 +105,7 @@ impl Script {
         self.batch.events.push(ev(self.time, tid, kind, v));
     }
 
-    /// In the directory `inode`, answered with `answer`; the daemon's thread is 501.
+    /// Look up a name in the directory `inode`, answered with `answer`. The daemon's thread is 501.
     fn lookup(&mut self, tid: i32, inode: u64, name: &str, answer: u64, error: i64) {
         self.unique += 2;
         let unique = self.unique;
@@ -139,7 +139,7 @@ impl Script {
     }
 }
 
-/// Path and whether it is whole, of each request by number.
+/// Path of each request by number, and whether it is whole.
 #[derive(Default)]
 struct Paths(Vec<(u64, String, bool)>);
 
@@ -186,13 +186,13 @@ fn without_answers_the_next_request_in_the_call_tells() {
     script.getattr(900, 11);
     script.call(900, EXIT, &[262, 0]);
     script.call(900, ENTER, &[262]);
-    // Another call: what it is about has nothing to do with the lookup before.
+    // Another call: its file has nothing to do with the lookup before.
     script.getattr(900, 12);
     script.call(900, EXIT, &[262, 0]);
     assert_eq!(paths(&script, false), ["/usr", "/usr/bin", "/usr/bin", "?"]);
 }
 
-/// Of a daemon without any callbacks.
+/// A daemon without any callbacks.
 #[test]
 fn the_kernel_tells_names() {
     const OTHER: u64 = 46;
@@ -203,7 +203,7 @@ fn the_kernel_tells_names() {
     let mut asked = |script: &mut Script, on: u64, opcode: u64, ino: u64, name: &str, answer| {
         unique += 2;
         script.call(900, BEGIN, &[unique, on, opcode]);
-        // Every other daemon's answer comes before its caller begins to wait.
+        // Every other reply of the daemon comes before its caller begins to wait.
         quick = !quick && answer != ABSENT;
         if quick {
             script.call(501, ANSWERED, &[unique, answer, ABSENT, on]);
@@ -230,7 +230,7 @@ fn the_kernel_tells_names() {
     asked(&mut script, MOUNT, OP_LOOKUP, 10, "bin", 11);
     asked(&mut script, MOUNT, OP_LOOKUP, 10, "no", 0);
     asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
-    // The same number on a mount that nobody known serves.
+    // The same number on a mount that no known daemon serves.
     asked(&mut script, OTHER, OP_GETATTR, 11, "", ABSENT);
     asked(&mut script, MOUNT, RENAME, 10, "bin", ABSENT);
     asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
@@ -277,7 +277,7 @@ fn the_kernel_tells_what_is_read() {
     assert_eq!(parts.0, [(Some(11), 4096, 8192)]);
 }
 
-/// libfuse's write_buf is given no request: it is the one whose length the thread has read last.
+/// libfuse's write_buf gets no request: it belongs to the one whose length the thread has read last.
 #[test]
 fn a_callback_without_a_number_names_the_request_that_its_thread_read() {
     let mut script = Script::default();
@@ -375,7 +375,7 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     assert_eq!(numbered.requests.len(), 1);
 }
 
-/// Those of a file whose name is told only later, of one that is never named, and of another file.
+/// Requests for a file whose name is known only later, for one that is never named, and for another file.
 #[test]
 fn the_slowest_of_a_path() {
     let mut script = Script::default();
@@ -424,12 +424,12 @@ fn each_mount_has_its_queue() {
         .iter()
         .map(|q| (q.connection(), q.requests, q.unread, q.total))
         .collect();
-    // No read of them is known: how long they were in the queue cannot be told.
+    // No read of them is known, so neither is their time in the queue.
     assert_eq!(served, [(Some(MOUNT), 2, 2, 0), (Some(46), 1, 1, 0)]);
 }
 
-/// Of two requests, one after the other, the second waits from 120 to 200 while the thread does what it does after its
-/// reply: it was switched off its CPU from 110 to 140 in this state.
+/// Return the `short` of two requests, one after the other. The second waits from 120 to 200 while the thread works on
+/// after its first reply. The thread was switched off its CPU from 110 to 140 in this state.
 fn short(state: u64) -> u64 {
     let events = vec![
         ev(50, 900, BEGIN, &[2, MOUNT, OP_GETATTR]),
@@ -460,16 +460,16 @@ fn short(state: u64) -> u64 {
 fn a_thread_that_lacked_a_cpu_after_its_reply_would_have_been_free_earlier() {
     assert_eq!(short(0), 180 - 120 - 30);
     assert_eq!(short(1), 180 - 120);
-    // Stopped, which is no lack of a CPU either.
+    // Stopped, which is no lack of a CPU, either.
     assert_eq!(short(4), 180 - 120);
 }
 
-/// Requests that a thread each serves: begin, read, end, return, all later than the one before.
+/// Return requests that a thread each serves: begin, read, end, return, each later than the one before.
 fn requests() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
     prop::collection::vec((0..60u64, 1..20u64, 1..20u64, 1..20u64), 1..10)
 }
 
-/// Each of its own caller and its own thread of the daemon.
+/// Return a batch in which each has its own caller and its own thread of the daemon.
 fn batch(requests: &[(u64, u64, u64, u64)]) -> Batch {
     let mut batch = Batch::default();
     for (i, (begin, read, end, left)) in requests.iter().enumerate() {
@@ -570,7 +570,7 @@ proptest! {
     ) {
         let mut batch = Batch::default();
         for (time, tid, kind, v) in events {
-            // Of three threads each of callers and of the daemon.
+            // Three threads each of callers and of the daemon.
             let tid = if tid < 3 { 900 + tid } else { 498 + tid };
             let v = v.map(|value| if value == 3 { ABSENT } else { value });
             batch.events.push(ev(time, tid, kind, &v));

@@ -1,4 +1,4 @@
-//! What ftrace records in an instance of ours, beside perf's recording of the same time.
+//! Events that ftrace records in an instance of ours, beside perf's recording of the same time.
 
 mod perf_data;
 mod trace_data;
@@ -71,7 +71,7 @@ fn switches(prev: i32, next: i32) -> Vec<u8> {
     raw(703, prev, &[prev, next].map(i32::to_le_bytes).concat())
 }
 
-/// Of events at 1000, 1001 …, merged with a recording of perf's: by event's name (pid, tid, time) of its samples.
+/// (pid, tid, time) of samples by event's name. The events at 1000, 1001 … were merged with a recording of perf's.
 type Samples = BTreeMap<String, Vec<(i32, i32, u64)>>;
 
 fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Samples, MergeInfo) {
@@ -172,7 +172,7 @@ fn only_what_is_in_scope_remains_and_missing_switches_are_counted() {
         switches(0, 71),
         switches(91, 0),
         switches(71, 91),
-        switches(71, 91), // nobody has told that it runs again
+        switches(71, 91), // no event shows that it runs again
     ];
     let scope = Some(vec![70]);
     let more = Extras {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 const DAEMON: i32 = 500;
 const OTHER: i32 = 600;
 const MOUNT: u64 = 45;
-/// Of the kernel's functions, for function_graph.
+/// Functions of the kernel, for function_graph.
 const FUNCTIONS: [(u64, &str); 4] = [
     (0x1000, "fuse_lookup"),
     (0x2000, "request_wait_answer"),
@@ -50,9 +50,9 @@ const ROWS: [(&str, &str, Layer, &str, &str, Role); 27] = [
 ];
 const OF_RINGS: [&str; 3] = ["fetched", "commit", "await"];
 
-/// `TIME TID KIND VALUE…`, a line each; threads of the daemons are 500 to 599 and 600 to 699. `begin UNIQUE OPCODE
-/// [CONNECTION [REQ]]`, `end UNIQUE ERROR [CONNECTION [REQ]]`; of rings, which `with_rings` records: `fetched RING MARK
-/// RESULT`, `commit RING MARK OPCODE BY_KERNEL`, `await RING`.
+/// Script with a line `TIME TID KIND VALUE…` for each event. Threads of the daemons are 500 to 599 and 600 to 699.
+/// Kinds: `begin UNIQUE OPCODE [CONNECTION [REQ]]`, `end UNIQUE ERROR [CONNECTION [REQ]]`; for rings, which
+/// `with_rings` records, `fetched RING MARK RESULT`, `commit RING MARK OPCODE BY_KERNEL`, `await RING`.
 struct Script {
     without: Vec<&'static str>,
     daemons: Vec<(i32, u64)>,
@@ -152,7 +152,7 @@ impl Script {
     }
 }
 
-/// `sys_enter 100, begin 110 …` of what was seen.
+/// Return the marks that were seen: `sys_enter 100, begin 110 …`.
 fn seen(story: &Story) -> String {
     let marks = MARK_NAMES.iter().zip(story.marks);
     let seen = marks.filter(|(_, time)| *time != ABSENT);
@@ -161,7 +161,7 @@ fn seen(story: &Story) -> String {
         .join(", ")
 }
 
-/// A caller that sleeps for an answer.
+/// A caller sleeps for a reply.
 const STAT: &str = "
     50 500 enter 0
     51 500 switch 500 1 900
@@ -212,7 +212,7 @@ fn one_request() {
     assert_eq!((story.blocked, story.runnable, story.elsewhere), (5, 5, 0));
 }
 
-/// A caller that makes two requests in one call; no tracer is shown that it runs after the first one.
+/// A caller makes two requests in one call; no event shows that it runs after the first one.
 #[test]
 fn a_switch_that_nobody_was_shown() {
     let stories = Script::new().run(
@@ -281,12 +281,12 @@ fn what_a_thread_lacked_of_a_cpu_after_its_reply_is_no_lack_of_threads() {
         );
         (story.no_thread, story.no_cpu, story.asleep)
     };
-    // Free at 390, and 40 earlier with a CPU: from 170 to 210 it had none.
+    // Free at 390, and 40 earlier with a CPU: it had none from 170 to 210.
     assert_eq!(split("380"), (150, 40, 0));
     let soon = PREEMPTED.replace("AFTER", "220").replace("390", "230");
-    // Free at 230: with a CPU before the request came.
+    // Free at 230; with a CPU, before the request came.
     assert_eq!(Script::new().run(&soon)[1].no_thread, 0);
-    // Asleep after its reply: at work.
+    // Asleep after its reply: busy.
     let asleep = PREEMPTED
         .replace("500 0 900", "500 1 900")
         .replace("AFTER", "380");
@@ -400,7 +400,7 @@ fn stages() {
     }
 }
 
-/// What is met of the recorder, counted by hand.
+/// The subtracted work of the recorder is counted by hand.
 #[test]
 fn stages_less_what_recording_took() {
     let story = &Script::new().run(STAT)[0];
@@ -416,8 +416,8 @@ fn stages_less_what_recording_took() {
     };
     // vfs_entry, setup, queue, dispatch, daemon, reply, caller_wakeup, vfs_exit
     assert_eq!(less(0, 0), ("5 5 20 10 50 10 20 10".to_owned(), 130, 0));
-    // The entry, and the function's; the queueing, waking and switch; the read's end; the inner call's two; the
-    // write's entry; the end, waking and switch.
+    // The call's entry, and the function's; the queueing, waking and switch; the read's end; the inner call's two
+    // events; the write's entry; the end, waking and switch.
     assert_eq!(
         less(1, 0),
         ("3 5 17 9 48 9 17 10".to_owned(), 118, 3 + 1 + 2 + 1)
@@ -426,7 +426,7 @@ fn stages_less_what_recording_took() {
         less(0, 8),
         ("5 5 20 8 46 8 20 10".to_owned(), 122, 2 + 4 + 2)
     );
-    // Never more than there is.
+    // No stage loses more than it has.
     assert_eq!(
         less(100, 8),
         ("0 5 0 0 0 0 0 10".to_owned(), 15, 20 + 10 + 50 + 10)
@@ -475,12 +475,12 @@ fn several_in_one_call() {
         "between+setup 10, queue+dispatch+daemon+reply 10, caller_wakeup 10, vfs_exit 20"
     );
     assert_eq!([first.nth, second.nth, third.nth], [0, 1, 2]);
-    // Together the system call, of which nothing is counted twice.
+    // Together they are the system call, of which no time is counted twice.
     let total: u64 = stories.iter().map(|story| Cut::new(story).total).sum();
     assert_eq!(total, 130);
 }
 
-/// Pages that are read ahead: the caller sleeps for the first, and never for the second.
+/// Pages are read ahead: the caller sleeps for the first, and never for the second.
 #[test]
 fn read_ahead() {
     let stories = Script::new().run(
@@ -510,7 +510,7 @@ fn read_ahead() {
     assert_eq!(seen(second), "begin 112, end 180");
 }
 
-/// A release goes out in the background, also from the daemon's thread that ends another one.
+/// A release goes out in the background, also from the daemon's thread that ends another request.
 #[test]
 fn nobody_waits() {
     let stories = Script::new().run(
@@ -604,7 +604,7 @@ fn nested_callbacks() {
     );
 }
 
-/// io_uring_enter answers, and returns with the next request, though its result may be 0.
+/// io_uring_enter answers, and returns with the next request, although its result may be 0.
 #[test]
 fn by_io_uring() {
     let [story, ..] = &Script::new().run(
@@ -626,7 +626,7 @@ fn by_io_uring() {
     );
 }
 
-/// The thread was preempted when it had answered, and got the next request where it left the kernel: by no system call.
+/// The thread was preempted after its reply. It got the next request where it left the kernel, by no system call.
 const BY_NO_CALL: &str = "
     90 900 begin 2 1
     91 500 fetched 7 33 0
@@ -659,8 +659,8 @@ fn a_ring_brings_a_request_at_any_time() {
     assert_eq!((story.no_thread, story.no_cpu), (0, 5));
 }
 
-/// What a ring brings in the midst of other work waits until that is done: until its callback has returned, or its answer
-/// is given.
+/// A request that a ring brings during other work waits until that is done: until its callback has returned, or its
+/// reply is given.
 #[test]
 fn a_ring_fills_before_its_thread_is_free() {
     let callbacks = "
@@ -719,7 +719,7 @@ fn a_ring_fills_before_its_thread_is_free() {
     assert_eq!(apart[1].no_thread, 32);
 }
 
-/// Who waits for the ring takes what it brings, whoever the kernel has copy it there.
+/// The thread that waits for the ring takes what it brings, whichever thread the kernel makes copy it.
 #[test]
 fn a_ring_whose_requests_are_handed_on() {
     let stories = Script::with_rings().run(
@@ -749,7 +749,7 @@ fn a_ring_whose_requests_are_handed_on() {
         [Some(125), Some(150)]
     );
     assert_eq!(story.blocked, ABSENT);
-    // The kernel submits: nobody knows which thread answered.
+    // The kernel submits: it is unknown which thread answered.
     let story = &Script::with_rings().run(
         "
         90 900 begin 2 1
@@ -764,7 +764,7 @@ fn a_ring_whose_requests_are_handed_on() {
     );
 }
 
-/// The length in an answer's header is the daemon's own affair there; what is submitted shows that a ring answered.
+/// With a ring, the length in a reply's header is the daemon's choice; what is submitted shows that a ring answered.
 #[test]
 fn an_answer_by_a_ring_has_no_length() {
     let script = "
@@ -806,7 +806,7 @@ fn a_ring_of_another_kind() {
     assert!(stories[0].ring);
 }
 
-/// A request that is never answered: its thread has it, where it alone can have come; else nobody knows.
+/// A request is never answered. Its thread has it, if no other can have come; otherwise that is unknown.
 #[test]
 fn a_ring_and_no_answer() {
     let known = format!(
@@ -861,7 +861,7 @@ fn two_daemons() {
     );
 }
 
-/// By the address of struct fuse_req, which is used again; the number comes with the copy.
+/// The address of struct fuse_req is used again; the number comes with the copy.
 #[test]
 fn by_address() {
     let stories = Script::new().run(
@@ -890,7 +890,7 @@ fn by_address() {
     assert_eq!(stories[1].at(Mark::Read), Some(210));
 }
 
-/// By function_graph alone: no system calls, no switches.
+/// Only function_graph: no system calls, no switches.
 #[test]
 fn by_function_graph() {
     let [story] = &Script::new().without(&["switch", "waking"]).run(
@@ -943,7 +943,7 @@ fn page_fault() {
     );
 }
 
-/// What a thread is at, asked event by event.
+/// State of a thread, queried event by event.
 #[test]
 fn at_any_time() {
     let rows: Vec<Meaning> = ROWS
@@ -994,8 +994,8 @@ fn at_any_time() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order: no panic; a request is told once; its stages are its whole; nothing is
-    /// kept open that is not.
+    /// Anything in any order causes no panic; a request is reported once; its stages are its whole; nothing is kept
+    /// open that is not.
     #[test]
     fn anything(events in proptest::collection::vec(
         (0..ROWS.len(), 0u64..4, 0i32..6, 0u64..6, 0u64..4, 0u64..4, 0u64..3), 0..400,
@@ -1042,7 +1042,7 @@ proptest! {
     }
 }
 
-/// A daemon without callbacks: nothing tells which request a read brings, but their order and length.
+/// A daemon without callbacks: only the order and length of requests show which one a read brings.
 const GO: [&str; 12] = [
     "lookup",
     "lookup__return",
@@ -1092,7 +1092,7 @@ fn reads_are_paired_by_order_and_length() {
     assert_eq!(reads, [(2, Some(110)), (4, Some(114)), (6, Some(112))]);
     assert!(stories.iter().all(|s| s.handed && s.daemon_tid == 500));
     assert_eq!(cut(&stories[0]), "queue 10, daemon 30, reply 1");
-    // What the answering thread did before is not known.
+    // The answering thread's time before is unknown.
     assert!(stories.iter().all(|s| s.blocked == ABSENT));
 }
 
@@ -1120,7 +1120,7 @@ fn what_two_threads_may_have_read_is_not_guessed() {
     let reads: Vec<_> = stories.iter().map(|s| s.at(Mark::Read)).collect();
     assert_eq!(reads, [None, None, Some(160)]);
     assert_eq!(cut(&stories[0]), "queue+dispatch+daemon 30, reply 1");
-    // Where each thread answers what it read, the answers tell it.
+    // If each thread answers what it read, the replies show it.
     let own = text
         .replace("SECOND", "")
         .replace("502", "501")
@@ -1146,14 +1146,14 @@ fn a_read_of_another_length_brings_no_request() {
     assert_eq!(story.daemon_tid, 500);
 }
 
-/// One process with two connections, whose requests have the same numbers and lengths.
+/// Return the stories of one process with two connections, whose requests have the same numbers and lengths.
 fn of_two(text: &str, without: &[&'static str]) -> Vec<Story> {
     let mut script = Script::new().without(without);
     script.daemons = vec![(DAEMON, MOUNT), (DAEMON, MOUNT + 1)];
     script.run(text)
 }
 
-/// Request 2 of each: its answer tells which connection a descriptor is of, for write (7) and for splice (8).
+/// Request 2 of each: its reply shows which connection a descriptor is of, for write (7) and for splice (8).
 const TELLING: &str = "100 900 begin 2 1 45
     100 900 bytes 2 56 45
     102 500 enter 0 7
@@ -1223,7 +1223,7 @@ fn calls_of_a_process_with_two_connections_are_of_the_one_that_its_thread_reads(
     let told = calls(&format!("{TELLING}{both}"));
     assert_eq!(told, [(45, Some(212)), (46, Some(214))]);
     assert_eq!(calls(both), [(45, None), (46, None)]);
-    // Where one alone has such a request, it is its.
+    // If only one has such a request, the call is its.
     let one = both
         .replace("201 901 begin 4 1 46", "")
         .replace("231 501 end 4 0 46", "");
@@ -1258,7 +1258,7 @@ fn the_window_of_a_daemon_without_callbacks_splits() {
 
 #[test]
 fn a_wait_without_a_wake_up_is_not_split() {
-    // Asleep from 20 to 60, woken up at 50; from 70 on, until it is seen to run at 90.
+    // Asleep from 20 to 60, woken up at 50; and from 70 on, until it is seen to run at 90.
     let stories = unnamed(
         "
         10 7 begin 3 1
@@ -1293,7 +1293,7 @@ fn what_is_not_answered_counts_to_the_end() {
         )
     );
     let read = unread.replace("2000", "130 500 exit 0 49\n2000");
-    // It may have been this one.
+    // The read may have brought this one.
     assert_eq!(last(&read).1, Mark::End);
     let called = unread.replace(
         "2000",
@@ -1310,14 +1310,14 @@ fn what_is_not_answered_counts_to_the_end() {
     assert_eq!(Script::new().run(&called)[0].blocked, 1850);
     let replied = called.replace("150 500 switch 500 1 0", "150 500 enter 20");
     assert_eq!(last(&replied).1, Mark::Reply);
-    // A signal: up to the caller's return.
+    // A signal: it counts up to the caller's return.
     let killed = "100 900 enter 262\n110 900 begin 2 1\n500 900 exit 262 -4\n2000 0 switch 0 0 7";
     let (fate, _, stages) = last(killed);
     assert_eq!(
         (fate, stages.as_str()),
         (Fate::Interrupted, "vfs_entry+setup 10, queue 390")
     );
-    // The daemon dies: the kernel ends what it had in hand.
+    // The daemon dies: the kernel ends the requests that it had in hand.
     let died = unread.replace(
         "2000",
         "130 500 exit 0 49\n140 500 lookup 2\n900 500 enter 231\n1000 500 end 2 -103\n2000",
@@ -1332,8 +1332,8 @@ fn what_is_not_answered_counts_to_the_end() {
     );
 }
 
-/// The daemon is killed while a thread works on a request: the thread's sleep stays known though its last switch comes
-/// after its end, and what follows its end is nobody's.
+/// The daemon is killed while a thread works on a request. The thread's sleep stays known although its last switch
+/// comes after its end; the time after its end is nobody's.
 #[test]
 fn what_a_thread_did_that_ended_meanwhile() {
     let parts = |story: &Story| (story.blocked, story.runnable, story.elsewhere);
@@ -1367,7 +1367,7 @@ fn what_a_thread_did_that_ended_meanwhile() {
     let stories = Script::new().run(&answered);
     assert_eq!(stories[0].fate, Fate::Matched);
     assert_eq!(parts(&stories[0]), (500, 10, 290));
-    // Without a callback that is known.
+    // It is known without a callback, too.
     let window = aborted
         .replace("140 500 lookup 2\n", "\n")
         .replace("110 900 begin 2 1", "110 900 begin 2 1\n111 900 bytes 2 49");
@@ -1375,7 +1375,7 @@ fn what_a_thread_did_that_ended_meanwhile() {
         .without(&["lookup", "lookup__return"])
         .run(&window);
     assert_eq!(parts(&stories[0]), (500, 10, 300));
-    // It had answered before: nothing was left.
+    // It had answered before, so nothing was left.
     let done = killed.replace(
         "700 500 ends",
         "690 500 enter 1\n691 500 end 2 0\n700 500 ends",
@@ -1384,7 +1384,7 @@ fn what_a_thread_did_that_ended_meanwhile() {
     assert_eq!(parts(&stories[0]), (500, 10, 0));
 }
 
-/// Another task has the CPU that a thread is to run on; or none has.
+/// Another task has the CPU on which a thread is to run; or none has.
 #[test]
 fn waiting_for_a_cpu_is_no_wake_up() {
     let woken = |switch: &str| {
@@ -1399,7 +1399,7 @@ fn waiting_for_a_cpu_is_no_wake_up() {
         let text = STAT.replace("220 500 switch 500 1 900", switch);
         Script::new().run(&text)[0].late
     };
-    // The waker keeps the CPU: from when it comes out of the system call in which it woke the caller.
+    // The waker keeps the CPU: from its return from the system call in which it woke the caller.
     assert_eq!(caller("220 500 switch 500 1 900"), 15);
     assert_eq!(caller("204 500 switch 500 0 900"), 0);
     assert_eq!(caller("220 0 switch 0 0 900"), 0);
@@ -1422,7 +1422,7 @@ fn waiting_for_a_cpu_is_no_wake_up() {
     assert_eq!(dispatch.unwrap().0.parts(story), Some([0, 6, 0]));
 }
 
-/// On its way to sleep, on another CPU than its waker: its switch-out is recorded after that.
+/// On its way to sleep, on another CPU than its waker's: its switch-out is recorded after that.
 #[test]
 fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on() {
     let daemon = |act: &str, state: u64| {
@@ -1438,7 +1438,7 @@ fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on(
     };
     assert_eq!(daemon("", 1), (0, 7, 3));
     assert_eq!(daemon("", 0), (0, 7, 3));
-    // It went on, and slept later: what ended that is not recorded.
+    // It went on, and slept later: the wake-up from that is not recorded.
     assert_eq!(daemon("112 500 exit 1 0\n112 500 enter 0", 1).1, 0);
     let window = |before: &str| {
         let text = STAT.replace(
@@ -1451,7 +1451,7 @@ fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on(
             .find(|(stage, _)| stage.name() == "dispatch");
         dispatch.unwrap().0.parts(story).unwrap()
     };
-    // Blocked, ready.
+    // Blocked; runnable.
     let [early, slept, neither] = [
         "131 0 waking 500\n132 500 switch 500 1 77",
         "131 0 waking 500\n132 500 switch 500 1 77\n136 0 waking 500",
@@ -1478,7 +1478,7 @@ fn an_answer_that_comes_before_its_caller_sleeps() {
         let story = &Script::new().run(&text)[0];
         (story.at(Mark::Runs), story.late)
     };
-    // On its way to sleep; it went on; it was kept from its CPU, with its answer.
+    // On its way to sleep; it went on; it was preempted, with its reply.
     assert_eq!(runs("", 1), (Some(220), 16));
     assert_eq!(runs("203 900 fuse_lookup__return", 1), (Some(200), 0));
     assert_eq!(runs("", 0), (Some(200), 0));
@@ -1519,7 +1519,7 @@ fn a_callback_without_a_number_is_of_the_request_that_its_thread_read() {
     );
     assert_eq!((stories[0].fate, stories[0].blocked), (Fate::Matched, 5));
     assert_eq!(stories[1].fate, Fate::NoReply);
-    // Another operation than was read, or another thread than read it: it is no request of its own either.
+    // Another operation than was read, or another thread than read it: it is no request of its own, either.
     for other in [
         text.replace("500 lookup", "500 read"),
         text.replace("500 lookup", "501 lookup"),
@@ -1529,7 +1529,7 @@ fn a_callback_without_a_number_is_of_the_request_that_its_thread_read() {
         assert_eq!(fates, [Fate::Matched, Fate::NoReply]);
         assert_eq!(stories[0].at(Mark::CallbackEnter), None);
     }
-    // It hangs; in the system call that reads, its thread may have left it to another one.
+    // It hangs. In the system call that reads, its thread may have left it to another one.
     let hung = |next: &str| {
         let text = format!("100 900 begin 2 1\n100 900 bytes 2 56 45\n110 500 exit 0 56\n{next}");
         let story = entries(&text)[0].clone();
@@ -1539,7 +1539,7 @@ fn a_callback_without_a_number_is_of_the_request_that_its_thread_read() {
     assert_eq!(hung(sleeps), (Mark::Reply, false, 500, 760));
     let reads = sleeps.replace("enter 35", "enter 0");
     assert_eq!(hung(&reads), (Mark::Reply, true, 500, ABSENT));
-    // Another thread answers: what the one of the callback did meanwhile is not known.
+    // Another thread answers: the callback's thread meanwhile did something unknown.
     let moved = text
         .replace("500 enter 20", "501 enter 20")
         .replace("500 end", "501 end");

@@ -1,4 +1,4 @@
-//! The trace.dat reader on files put together here: every kind of ring-buffer entry, and every kind of damage.
+//! The trace.dat reader on files made here: every kind of ring-buffer entry, and every kind of damage.
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ fn every_kind_of_entry() {
     assert_eq!(events.damaged(), 0);
 }
 
-/// Pages of the CPUs in the order in which they were taken; the last one of a piece is cut short.
+/// Pages of the CPUs in the order in which they were taken. The last page of a piece is cut short.
 #[test]
 fn pieces_of_pages() {
     let whole = page(1000, 0, &[call(0, 1), call(5, 2)], &[]);
@@ -93,7 +93,7 @@ fn pieces_of_pages() {
     events.by_ref().for_each(drop);
     assert_eq!(events.damaged(), 0);
 
-    // Cut anywhere, as where its recorder was killed: the pieces that are whole, and a warning.
+    // Cut anywhere, as if the recorder was killed: the whole pieces remain, and a warning.
     let bytes = pieces(&[("ftrace", ENTRY)], &all);
     let head = pieces(&[("ftrace", ENTRY)], &[]).len();
     for size in head..bytes.len() - 1 {
@@ -114,7 +114,7 @@ fn pieces_of_pages() {
     assert_eq!(events_of(&TraceDat::from_bytes(endless).unwrap()), []);
 }
 
-/// A time stamp whose 59 bits began anew after the page's.
+/// A time stamp's 59 bits have wrapped since the page's.
 #[test]
 fn an_absolute_time_that_wraps() {
     let stamp = [head(31, 5), 0u32.to_le_bytes().to_vec()].concat();
@@ -159,7 +159,7 @@ fn merged_alone_it_is_a_perf_data() {
     assert_eq!(scanned.lost, 123 + 1 + 12);
 }
 
-/// Whatever is read of a file, it ends and does not panic; gives the number of events.
+/// Read all of a file, which must end without a panic. Return the number of events.
 fn survives(bytes: Vec<u8>) -> Option<usize> {
     let size = bytes.len();
     let dat = TraceDat::from_bytes(bytes).ok()?;

@@ -1,4 +1,4 @@
-//! Stacks that perf took of a part of the switches which ftrace tells of, and whose they become; the workload's switches.
+//! Stacks that perf took of some of ftrace's switches, and the events that get them; the workload's switches.
 
 mod perf_data;
 mod trace_data;
@@ -57,7 +57,7 @@ fn formats() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// What ftrace tells on a CPU: its time, and the event.
+/// Event of ftrace: CPU, time, raw data.
 type FtraceEvent = (u32, u64, Vec<u8>);
 
 fn raw(kind: u16, tid: i32, words: &[u64]) -> Vec<u8> {
@@ -68,7 +68,7 @@ fn raw(kind: u16, tid: i32, words: &[u64]) -> Vec<u8> {
     raw
 }
 
-/// A thread waits for something (state 1).
+/// Return the switch of a thread that waits for something (state 1).
 fn switch(tid: i32, time: u64) -> FtraceEvent {
     (1, time, raw(600, tid, &[tid as u64, 1, 0]))
 }
@@ -105,7 +105,7 @@ fn sample(event: usize, tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
     })
 }
 
-/// The stack that perf takes of a switch; of the entry of a system call.
+/// Return the stack that perf takes of a switch; below, of the entry of a system call.
 fn stack(tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
     sample(1, tid, time, chain)
 }
@@ -114,7 +114,7 @@ fn entry_stack(tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
     sample(2, tid, time, chain)
 }
 
-/// Threads 7 and 8 are of one process.
+/// Return a thread's process: threads 7 and 8 are of one.
 fn process(tid: i32) -> i32 {
     if tid == 8 {
         7
@@ -123,7 +123,7 @@ fn process(tid: i32) -> i32 {
     }
 }
 
-/// Each sample of the recording that becomes of both: its event's name, thread and chain.
+/// Samples of the merged recording: event's name, thread and chain of each.
 type Samples = Vec<(String, i32, Vec<u64>)>;
 
 fn merged(
@@ -165,7 +165,7 @@ fn merged(
     let info = merge_with(&[perf, ring], &whole, "", &extras).unwrap();
     let reader = Reader::open(&whole).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
-    // perf looks its ids up.
+    // perf looks up its ids.
     let mut ids = reader.attrs().iter().flat_map(|attr| &attr.ids);
     assert!(ids.any(|id| *id == 14));
     let samples = reader.records().filter(|record| record.kind == 9);
@@ -200,21 +200,21 @@ fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
         enter(7, 10, 0, 5),
         switch(7, 20), // its own, A
         enter(7, 30, 0, 5),
-        switch(7, 40), // as the first one
+        switch(7, 40), // like the first one
         enter(7, 50, 0, 6),
-        switch(7, 60), // on another descriptor: the kernel's part
+        switch(7, 60), // on another descriptor: only the kernel's part
         enter(7, 70, 35, 6),
         switch(7, 80),        // its own, B
-        enter(7, 90, 35, 99), // what it takes is an address
+        enter(7, 90, 35, 99), // its argument is an address
         switch(7, 100),
         enter(8, 110, 0, 5),
         switch(8, 120), // another thread of that process
         enter(9, 130, 0, 5),
-        switch(9, 140), // another process: the kernel's part
+        switch(9, 140), // another process: only the kernel's part
         leave(7, 150),
-        switch(7, 160), // in no call: none is alike
+        switch(7, 160), // in no call: no other is alike
         enter(7, 170, 1, 0),
-        switch(7, 180), // before the first one alike of which a stack was taken: that
+        switch(7, 180), // before the first similar one with a stack: has that
         enter(7, 190, 1, 0),
         switch(7, 200), // its own, A
         enter(7, 210, 35, 0),
@@ -267,9 +267,9 @@ fn a_stack_is_of_the_next_switch_on_its_cpu() {
     let events = [
         elsewhere, // on another CPU
         here,
-        switch(9, 40), // another thread's: the one of which it was taken was lost
+        switch(9, 40), // another thread's: the switch with the stack was lost
         enter(7, 50, 0, 5),
-        switch(7, 60), // it is gone by now
+        switch(7, 60), // the stack is gone by now
     ];
     let (samples, shares) = merged("next", &events, vec![stack(7, 19, &A)], Extras::default());
     assert_eq!(chains(&samples), vec![Vec::<u64>::new(); 3]);
@@ -285,7 +285,7 @@ fn waits_for_other_operations_are_not_alike() {
         switch(7, 20), // for a lookup: A
         enter(7, 30, 262, 1),
         send(7, 35, 3),
-        switch(7, 40), // for a getattr: none is alike
+        switch(7, 40), // for a getattr: no other is alike
         enter(7, 50, 262, 1),
         send(7, 55, 1),
         switch(7, 60),
@@ -310,11 +310,11 @@ fn a_wait_in_a_call_has_the_users_stack_of_its_entry() {
     let at_entry = [KERNEL, AT, USER, 0x1000, 0x1100];
     let events = [
         enter(7, 10, 202, 0), // with the stack of that time
-        switch(7, 20),        // the kernel's part is of the switch
+        switch(7, 20),        // the kernel's part is the switch's
         enter(7, 30, 0, 5),
         switch(7, 40), // in another call
         enter(7, 50, 202, 0),
-        switch(7, 60), // none of it was taken: the kernel's part is that of the first one alike
+        switch(7, 60), // no stack: the kernel's part of the first similar one
         leave(7, 70),
         switch(7, 80),
     ];
@@ -335,12 +335,12 @@ fn a_wait_in_a_call_has_the_users_stack_of_its_entry() {
         vec![],
     ];
     assert_eq!(chains(&samples), expected);
-    // The calls themselves have none, and each is told once.
+    // The calls themselves have no stack, and each is reported once.
     let calls = samples.iter().filter(|of| of.0 == "raw_syscalls:sys_enter");
     assert!(calls.clone().count() == 3 && calls.map(|of| &of.2).all(Vec::is_empty));
 }
 
-/// A recording of perf's alone: the threads of its samples.
+/// Merge a recording of perf's alone. Return the threads of its samples.
 fn threads(name: &str, records: Vec<Vec<u8>>, extras: &Extras) -> (Vec<i32>, u64) {
     let file = PerfData {
         events: events(),
@@ -361,7 +361,7 @@ fn threads(name: &str, records: Vec<Vec<u8>>, extras: &Extras) -> (Vec<i32>, u64
     (threads.collect(), info.missing_switches)
 }
 
-/// A switch to another thread.
+/// Return a switch to another thread.
 fn of_perf(pid: i32, time: u64, next: i32) -> Vec<u8> {
     events()[0].sample(&Sample {
         id: 12,
@@ -389,7 +389,7 @@ fn what_is_not_of_the_workload_is_left_out() {
     };
     let of = of_perf;
     let records = vec![
-        fork(100, 1, 5), // of the workload itself, as perf tells of who was there before
+        fork(100, 1, 5), // of the workload itself, as perf reports earlier processes
         of(100, 10, 0),
         of(50, 20, 0),
         of(101, 25, 0),
@@ -397,7 +397,7 @@ fn what_is_not_of_the_workload_is_left_out() {
         of(101, 40, 0),
         of(50, 50, 101),   // to one of its processes
         of(42, 60, 0),     // a daemon
-        fork(101, 50, 70), // its number, given anew
+        fork(101, 50, 70), // its number, used again
         of(101, 80, 0),
         record(9, 1, &[0; 8]),
     ];
@@ -416,7 +416,7 @@ fn switches_that_are_missing_are_counted() {
         of_perf(100, 10, 42),
         of_perf(42, 20, 100),
         of_perf(100, 30, 50),
-        of_perf(50, 40, 42), // others' own come and go without being recorded
+        of_perf(50, 40, 42), // switches between others are not recorded
         of_perf(42, 50, 50),
         of_perf(50, 60, 100),
     ];
@@ -434,6 +434,6 @@ fn switches_that_are_missing_are_counted() {
         records.remove(at);
         missing(&at.to_string(), records)
     };
-    // The daemon's first one: it is switched to twice, and the workload from twice.
+    // Without the daemon's first switch, it is switched to twice, and the workload from twice.
     assert_eq!([without(1), without(2), without(3)], [2, 1, 1]);
 }

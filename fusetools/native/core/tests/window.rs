@@ -1,4 +1,4 @@
-//! What is taken of perf's overwriting buffers: the part that all CPUs have whole, and what tells of the tasks in it.
+//! Window of perf's overwriting buffers: the part that is complete on all CPUs, and the records of its tasks.
 
 mod perf_data;
 
@@ -41,7 +41,7 @@ fn fork(file: &PerfData, parent: u32, thread: u32, sample: &Sample) -> Vec<u8> {
     file.events[0].other(FORK, 0, &body, sample)
 }
 
-/// As perf writes them: the newest record of each CPU first, and its own words on tasks last.
+/// Return records as perf writes them: the newest of each CPU first, and its own records of tasks last.
 fn recording(times: &[(u32, &[u64])]) -> PerfData {
     let mut file = PerfData::fuse();
     for (cpu, times) in times {
@@ -53,7 +53,7 @@ fn recording(times: &[(u32, &[u64])]) -> PerfData {
     file
 }
 
-/// (kind, time) of each record.
+/// Return (kind, time) of each record.
 fn window_of(file: &PerfData, window: &Window) -> (Vec<(u32, Option<u64>)>, Extent) {
     let mut reader = Reader::from_bytes(file.bytes()).unwrap();
     let extent = reader.keep(window).unwrap();
@@ -91,7 +91,7 @@ fn what_is_wanted_and_no_more() {
     assert_eq!((extent.begin, extent.overwritten), (450, false));
 }
 
-/// A buffer that was filled has lost what was before its oldest record, though another CPU's reaches further back.
+/// A full buffer has lost everything before its oldest record, even if another CPU's reaches further back.
 #[test]
 fn it_begins_where_all_buffers_are_whole() {
     let busy: Vec<u64> = (500..1_000).collect();
@@ -106,7 +106,7 @@ fn it_begins_where_all_buffers_are_whole() {
     assert_eq!(records.len(), 501);
     assert!(times(&records).iter().all(|time| *time >= 500));
 
-    // What was asked for lies behind that.
+    // The requested part lies after that.
     let (_, extent) = window_of(
         &file,
         &Window {
@@ -125,7 +125,7 @@ fn it_begins_where_all_buffers_are_whole() {
     assert_eq!((records.len(), extent.overwritten), (503, false));
 }
 
-/// Tasks and their names of before come first, without a time; what perf tells of running ones is newer than those.
+/// Earlier tasks and their names come first, without a time; perf's records of running ones are newer than those.
 #[test]
 fn tasks_of_before_have_their_names() {
     let mut file = recording(&[(0, &[100, 900])]);
@@ -172,7 +172,7 @@ fn tasks_of_before_have_their_names() {
     );
 }
 
-/// While perf reads the buffers they take nothing; that lies between two windows.
+/// While perf reads the buffers they take no events; that time lies between two windows.
 #[test]
 fn what_was_dropped_between_two_windows_is_not_lost() {
     let mut file = recording(&[(0, &[100, 900])]);

@@ -1,4 +1,4 @@
-//! Makes perf.data files for tests, field by field after Linux' perf.data-file-format.txt and perf_event.h.
+//! Makes perf.data files for tests, field by field, after Linux's perf.data-file-format.txt and perf_event.h.
 #![allow(dead_code)]
 
 pub const IP: u64 = 1;
@@ -16,7 +16,7 @@ pub const BRANCH_STACK: u64 = 1 << 11;
 pub const REGS_USER: u64 = 1 << 12;
 pub const WEIGHT: u64 = 1 << 14;
 pub const IDENTIFIER: u64 = 1 << 16;
-/// What perf record asks for with tracepoints.
+/// Parts of a sample that perf record requests for tracepoints.
 pub const USUAL: u64 = IDENTIFIER | IP | TID | TIME | CPU | PERIOD | RAW;
 pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 
@@ -38,7 +38,7 @@ pub const SESSION: &str = "name: session\nID: 502\nformat:\n\
     \tfield:__data_loc char[] json;\toffset:8;\tsize:4;\tsigned:1;\n\
     \nprint fmt: \"%s\", __get_str(json)\n";
 
-/// The raw data of a fuse_request_send.
+/// Return the raw data of a fuse_request_send.
 pub fn send(connection: u32, unique: u64, opcode: u32) -> Vec<u8> {
     let mut raw = vec![0; 28];
     raw[8..12].copy_from_slice(&connection.to_le_bytes());
@@ -47,7 +47,7 @@ pub fn send(connection: u32, unique: u64, opcode: u32) -> Vec<u8> {
     raw
 }
 
-/// The raw data of a fuse_request_end.
+/// Return the raw data of a fuse_request_end.
 pub fn end(connection: u32, unique: u64, error: i32) -> Vec<u8> {
     let mut raw = vec![0; 32];
     raw[8..12].copy_from_slice(&connection.to_le_bytes());
@@ -64,7 +64,7 @@ pub fn session(json: &str) -> Vec<u8> {
     raw
 }
 
-/// What a test wants in a sample or a sample id.
+/// Values for a sample or a sample id.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     pub id: u64,
@@ -74,7 +74,7 @@ pub struct Sample {
     pub cpu: u32,
     pub chain: Vec<u64>,
     pub raw: Vec<u8>,
-    /// Members of a group read.
+    /// Number of members in a group read.
     pub members: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Event {
     pub sample_type: u64,
     pub read_format: u64,
     pub flags: u64,
-    /// Bytes of the attr, at least 64.
+    /// Size of the attr in bytes, at least 64.
     pub size: usize,
 }
 
@@ -119,7 +119,7 @@ impl Event {
         attr
     }
 
-    /// A PERF_RECORD_SAMPLE, in the order of perf_output_sample() in Linux kernel/events/core.c.
+    /// Return a PERF_RECORD_SAMPLE, in the order of perf_output_sample() in Linux kernel/events/core.c.
     pub fn sample(&self, sample: &Sample) -> Vec<u8> {
         let has = |bit| self.sample_type & bit != 0;
         let mut out = Vec::new();
@@ -176,7 +176,7 @@ impl Event {
         record(9, 1, &out)
     }
 
-    /// Another record of the kernel: its body, then the sample id.
+    /// Return another record of the kernel: its body, then the sample id.
     pub fn other(&self, kind: u32, misc: u16, body: &[u8], sample: &Sample) -> Vec<u8> {
         let has = |bit| self.flags & SAMPLE_ID_ALL != 0 && self.sample_type & bit != 0;
         let mut out = body.to_vec();
@@ -226,7 +226,8 @@ pub struct PerfData {
 }
 
 impl PerfData {
-    /// fuse:fuse_request_send (ids 11, 12), fuse:fuse_request_end (13, 14) and fusetools:session (15).
+    /// Return a file with fuse:fuse_request_send (ids 11, 12), fuse:fuse_request_end (13, 14) and fusetools:session
+    /// (15).
     pub fn fuse() -> PerfData {
         PerfData {
             events: vec![
@@ -274,7 +275,7 @@ impl PerfData {
         out
     }
 
-    /// Feature sections by bit.
+    /// Return the feature sections by bit.
     pub fn features(&self) -> Vec<(u32, Vec<u8>)> {
         vec![
             (1, self.tracing()),
@@ -327,7 +328,7 @@ impl PerfData {
         out
     }
 
-    /// As `perf record -o -` writes it.
+    /// Return the file as `perf record -o -` writes it.
     pub fn pipe(&self) -> Vec<u8> {
         self.pipe_with(&self.data())
     }
@@ -354,8 +355,8 @@ impl PerfData {
     }
 }
 
-/// Packs records as `perf record -z`: one zstd stream, flushed after every `step` bytes, which
-/// need not end with a record. `kind` is 81 (COMPRESSED) or 83 (COMPRESSED2).
+/// Pack records like `perf record -z`: one zstd stream, flushed after every `step` bytes, which need not end with a
+/// record. `kind` is 81 (COMPRESSED) or 83 (COMPRESSED2).
 pub fn compress(records: &[u8], step: usize, kind: u32) -> Vec<Vec<u8>> {
     use zstd::stream::raw::{Encoder, InBuffer, Operation, OutBuffer};
     let mut encoder = Encoder::new(3).unwrap();
@@ -385,7 +386,7 @@ pub fn compress(records: &[u8], step: usize, kind: u32) -> Vec<Vec<u8>> {
     packed
 }
 
-/// Small pseudo-random numbers that are the same in every run.
+/// Small pseudo-random numbers, the same in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -398,12 +399,12 @@ impl Random {
     }
 }
 
-/// Records packed by themselves: a compressed record that holds a whole zstd frame.
+/// Return records packed by themselves: a compressed record that holds a whole zstd frame.
 pub fn frame(records: &[u8]) -> Vec<u8> {
     record(81, 0, &zstd::bulk::compress(records, 1).unwrap())
 }
 
-/// A row of a catalogue: the event in that role, for requests.
+/// Return a row of a catalogue: the event in that role, for requests.
 pub fn meaning(event: &str, role: fusetools_core::events::Role) -> fusetools_core::events::Meaning {
     fusetools_core::events::Meaning {
         event: event.into(),

@@ -24,7 +24,7 @@ pub fn option(out: &mut Vec<u8>, number: u16, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// A page that begins at a time; `flags` are ored to its commit, `after` stands behind its data.
+/// Return a page that begins at a time. `flags` are ored into its commit, `after` follows its data.
 pub fn page(time: u64, flags: u64, entries: &[Vec<u8>], after: &[u8]) -> Vec<u8> {
     let data = entries.concat();
     let mut out = time.to_le_bytes().to_vec();
@@ -39,7 +39,7 @@ pub fn head(kind: u32, delta: u64) -> Vec<u8> {
     (kind | (delta as u32) << 5).to_le_bytes().to_vec()
 }
 
-/// funcgraph_entry of a function, its length in the head.
+/// Return a funcgraph_entry of a function, with its length in the head.
 pub fn call(delta: u64, func: u64) -> Vec<u8> {
     [head(5, delta), payload(func)].concat()
 }
@@ -89,7 +89,7 @@ pub fn file(cpus: &[Vec<Vec<u8>>]) -> Vec<u8> {
     out
 }
 
-/// A file of pieces, each of a CPU; `formats`: (system, text).
+/// Return a file of pieces, each of a CPU. `formats`: (system, text).
 pub fn pieces(formats: &[(&str, &str)], pieces: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let formats: Vec<_> = formats
         .iter()
@@ -107,13 +107,13 @@ pub fn pieces(formats: &[(&str, &str)], pieces: &[(u32, Vec<u8>)]) -> Vec<u8> {
 
 pub const STATISTICS: u32 = u32::MAX;
 
-/// Of the CPU 1: so many events lost.
+/// Return the statistics of CPU 1 with so many lost events.
 pub fn statistics(lost: u64) -> (u32, Vec<u8>) {
     let text = format!("CPU: 1\nentries: 0\noverrun: {lost}\ndropped events: 0\n");
     (STATISTICS, text.into_bytes())
 }
 
-/// An event whose data's length is in its head.
+/// Return an event with its data's length in its head.
 pub fn entry(delta: u64, raw: &[u8]) -> Vec<u8> {
     let mut raw = raw.to_vec();
     raw.resize(raw.len().next_multiple_of(4), 0);
