@@ -97,7 +97,7 @@ fn elf_frame_pointers(path: PathBuf) -> PyResult<Option<f64>> {
     frames::frame_pointers(&path).map_err(elf_error)
 }
 
-/// Whether the pattern is found in each of the texts, in time linear in their length.
+/// Return whether the pattern is found in each text, in time linear in their length.
 #[pyfunction]
 fn matching(pattern: &str, texts: Vec<String>) -> PyResult<Vec<bool>> {
     let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -114,7 +114,7 @@ fn syscall_name(machine: &str, number: u64, narrow: bool) -> Option<&'static str
     operations::Arch::new(Some(machine)).call_name(number, narrow)
 }
 
-/// Of /proc/PID/maps: (start, end, offset in the file, path, name of the file here).
+/// Row of /proc/PID/maps: (start, end, offset in the file, path, name of the file here).
 type CodeRow = (u64, u64, u64, String, PathBuf);
 
 #[pyfunction]
@@ -141,11 +141,11 @@ fn live_stacks(
     py.detach(|| live::stacks(&code, &threads, avoid))
 }
 
-/// The empty function that a recording puts a uprobe pair on: what is measured of it is the probes' own cost.
+/// Empty function on which a recording puts a pair of uprobes, to measure the probes' own cost.
 #[no_mangle]
 #[inline(never)]
 pub extern "C" fn fusetools_calibrate() {
-    // A register that it must save makes it begin with a push, as callbacks do: the kernel emulates that, while it
+    // A register that it must save makes it begin with a push, as callbacks do. The kernel emulates a push, and
     // single-steps a lone `ret`, which takes ten times as long.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -232,7 +232,7 @@ fn layer_name(layer: Layer) -> &'static str {
     }
 }
 
-/// A name or a path, which may be any bytes, or any text of a recording's: what is no UTF-8 is replaced.
+/// Name or path, which may be any bytes, or any text of a recording. Bytes that are not UTF-8 are replaced.
 pub(crate) struct Text(pub(crate) String);
 
 impl Text {
@@ -345,7 +345,7 @@ fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// What a pass over the recording found beside the answer.
+/// Return what a pass over the recording found, without the answer.
 fn scan_dict(py: Python<'_>, info: ScanInfo) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("first", info.first)?;
@@ -384,7 +384,7 @@ fn counts_dict(py: Python<'_>, counts: RequestCounts) -> PyResult<Bound<'_, PyDi
     Ok(dict)
 }
 
-/// The field of every row, little-endian, back to back.
+/// Return the field of every row, little-endian, back to back.
 fn column<'py, Row, const N: usize>(
     py: Python<'py>,
     rows: &[Row],
@@ -488,18 +488,18 @@ fn graph<'py>(
     Ok(dict)
 }
 
-/// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
+/// (pid, start, length, offset in the file, path, build id, path by which the file can be read: "" for its own)
 type MapRow = (i32, u64, u64, u64, OsString, Vec<u8>, PathBuf);
 
-/// (event, the field that identifies its probes, (number, resulting event, fields that it does not have) …)
+/// (event, field that identifies its probes, (number, resulting event, fields that it lacks) …)
 type BundleRow = (String, String, Vec<(u64, String, Vec<String>)>);
 
-/// Opens files with the descriptors that `opener(path)` returns.
+/// Return an opener that takes its descriptors from `opener(path)`.
 fn opener_of(opener: Py<PyAny>) -> Opener {
     Opener(Arc::new(move |path| {
         let number = Python::attach(|py| opener.call1(py, (path,))?.extract::<i32>(py));
         let number = number.map_err(std::io::Error::other)?;
-        // SAFETY: the opener gives it away.
+        // SAFETY: the opener gives the descriptor away.
         Ok(unsafe { File::from_raw_fd(number) })
     }))
 }
@@ -539,7 +539,7 @@ fn ring_collect(
     })
 }
 
-/// To be called before a process gives up its rights and merges.
+/// Read the vDSO. Call this before a process drops its privileges and merges.
 #[pyfunction]
 fn keep_vdso() {
     fusetools_core::files::keep_vdso();

@@ -1,4 +1,4 @@
-//! Requests of this moment, out of what perf writes to a pipe.
+//! Live requests, from what perf writes to a pipe.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Single requests with the names of files: the slowest, those of a number, errors, the queue, and all into a file.
+//! Single requests with the names of files: the slowest, those with a number, errors, the queue, and export.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ use regex::Regex;
 
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
-/// The parts of a query about requests.
+/// Parts of a query about requests.
 struct Question {
     reader: Reader,
     path: PathBuf,
@@ -144,7 +144,7 @@ pub(crate) fn request_dict<'py>(
     Ok(dict)
 }
 
-/// A set of operations; all where none is named.
+/// Return a set of operations as bits; all if none is named.
 pub(crate) fn operation_bits(names: &[String]) -> u64 {
     let bits = names.iter().map(|name| Operation::of_name(name).bit());
     match names.is_empty() {
@@ -197,7 +197,7 @@ pub fn numbered<'py>(
     Ok(dict)
 }
 
-/// The state of each traced daemon with unanswered requests.
+/// Return the state of each traced daemon with unanswered requests.
 #[pyfunction]
 pub fn daemons<'py>(
     py: Python<'py>,
@@ -231,7 +231,7 @@ pub fn daemons<'py>(
 
 type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
 
-/// A recording that was read once, for what its threads did in spans of time.
+/// Recording that was read once, to look up what its threads did in spans of time.
 #[pyclass(frozen)]
 pub struct Threads {
     question: Question,
@@ -389,7 +389,8 @@ pub fn export<'py>(
     Ok(dict)
 }
 
-/// Operations, ns at least, a regular expression for full paths; `mounts`: where they are, by connection.
+/// Return the selection: operations, minimum ns, regular expression for full paths. `mounts`: mount points by
+/// connection.
 pub fn wanted_of(
     (operations, least, path): (Vec<String>, u64, Option<Text>),
     mounts: HashMap<u64, String>,
@@ -401,7 +402,7 @@ pub fn wanted_of(
     })
 }
 
-/// Filter of full paths; a path that does not begin at the mount point has "…" for what is not known.
+/// Return a filter of full paths. A path that does not begin at the mount point has "…" for the unknown part.
 pub(crate) fn path_filter(
     pattern: Option<&str>,
     mounts: HashMap<u64, String>,

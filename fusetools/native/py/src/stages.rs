@@ -1,4 +1,4 @@
-//! Requests' stages, added up.
+//! Stages of requests, added up.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn by_of(name: &str) -> PyResult<By> {
     })
 }
 
-/// `all`: of so many requests; those that have none have 0.
+/// Return a summary of durations. `all`: number of requests; those without a duration count as 0.
 fn durations<'py>(
     py: Python<'py>,
     durations: &Durations,

@@ -1,4 +1,4 @@
-//! Each request's whole story as columns.
+//! Whole stories of requests as columns.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::{column, filters_of, meaning, read_error, scan_dict, Row};
 
-/// 0 if unknown.
+/// Return the value; 0 if unknown.
 fn known(value: u64) -> u64 {
     if value == ABSENT {
         0
@@ -19,7 +19,7 @@ fn known(value: u64) -> u64 {
     }
 }
 
-/// -1 if unknown.
+/// Return the duration's bytes; -1 if unknown.
 fn duration(value: u64) -> [u8; 8] {
     (value as i64).to_le_bytes()
 }
