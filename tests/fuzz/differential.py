@@ -1,8 +1,8 @@
-"""Holds our reader against stock `perf script`: `differential.py N [RECORDING ...] [--seed S]`.
+"""Compare our reader with stock `perf script`: `differential.py N [RECORDING ...] [--seed S]`.
 
-Without RECORDING: ours, and those of other kernels where they are (FUSETOOLS_KERNELS). N times a
-recording is damaged at one to three places. Where both take it without a complaint, they have to
-show the same samples: time, process, thread, CPU and event of each.
+Without RECORDING: ours, and those of other kernels if available (FUSETOOLS_KERNELS). N times a
+recording is damaged at one to three places. If both take it without a complaint, they must show
+the same samples: time, process, thread, CPU and event of each.
 """
 
 from __future__ import annotations

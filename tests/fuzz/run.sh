@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes all targets, or those named: `run.sh MINUTES [TARGET ...]`. They are built as cargo-fuzz does it, with
-# AddressSanitizer and libFuzzer's coverage, by the compiler that is there. What is built, what was learned and how often each
-# target has run stays in FUSETOOLS_FUZZ, by default in the user's cache. See README.md.
+# Fuzzes all targets, or the named ones: `run.sh MINUTES [TARGET ...]`. They are built like cargo-fuzz's, with
+# AddressSanitizer and libFuzzer's coverage, by the installed compiler. The builds, the corpus and the number of runs of
+# each target stay in FUSETOOLS_FUZZ, by default in the user's cache. See README.md.
 set -eu
 cd "$(dirname "$0")"
 minutes=${1:?run.sh MINUTES [TARGET ...]}
@@ -23,7 +23,7 @@ fi
 RUSTFLAGS=$flags cargo build --quiet --release --target "$target"
 built=$cache/target/$target/release
 
-# The share of time (of what is large more; what is small has been everywhere soon), and the longest input.
+# Share of time (large targets get more; small ones are covered soon), and the longest input.
 weights=(
   reader:3:16384 events:4:4096 recordings:3:256 merge:4:4096 stream:3:4096 tracedat:3:16384 large:2:16
   elf:3:65536 unwind:4:2048 gopclntab:2:1024 texts:2:1024 names:2:256 folded:2:1024
@@ -38,14 +38,14 @@ for each in "${weights[@]}"; do
 done
 [ $sum -gt 0 ] || { echo "run.sh: no such target: $*" >&2; exit 2; }
 
-# Recordings of other kernels, where they are; ours always is.
+# Recordings of other kernels, if available; ours always is.
 shopt -s nullglob
 recordings=(../../samples/recordings/demo.data "${FUSETOOLS_KERNELS:-../../../shared/data/kernels}"/*/recording/{perf.data,trace.dat}.zst)
 "$built/seeds" "$cache/seeds" "$cache/recordings" "${recordings[@]}" >/dev/null
 
 export FUSETOOLS_RECORDINGS=$cache/recordings FUSETOOLS_FUZZ_MEMORY=/dev/shm/fusetools-fuzz-$$
 trap 'rm -rf "$FUSETOOLS_FUZZ_MEMORY"' EXIT
-# Where memory came from is not noted: that takes half of the time.
+# Do not note where memory came from: that takes half of the time.
 export ASAN_OPTIONS=detect_leaks=0:malloc_context_size=0:quarantine_size_mb=16
 failed=0
 total=0

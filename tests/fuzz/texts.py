@@ -1,8 +1,9 @@
-"""Damages what Python reads: `texts.py N [--seed S]`, N texts for each reader.
+"""Damage the texts that Python reads: `texts.py N [--seed S]`, N texts for each reader.
 
 A session, the note of a killed recording, a probe set, an experiment, folded stacks, a sweep and
 its runs, counts as CSV, tables of /proc: valid, with values replaced by odd ones and with damaged
-bytes. A reader may refuse them by its own error alone; what it takes is shown as its command does.
+bytes. A reader may refuse them only with its own error. A text that it takes is shown as its
+command does.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ LONGEST = 10.0  # seconds
 
 
 def changed(value: Any, random_: random.Random) -> Any:
-    """With odd values in places."""
+    """Return the value with odd values in places."""
     value = copy.deepcopy(value)
     for _ in range(random_.choice((1, 1, 1, 2, 5))):
         at = value
@@ -92,7 +93,7 @@ def changed(value: Any, random_: random.Random) -> Any:
 
 
 def damaged(text: str, random_: random.Random) -> str:
-    """With odd characters, cut, or doubled in places."""
+    """Return the text with odd characters, cut, or doubled in places."""
     for _ in range(random_.choice((1, 1, 2, 8))):
         at = random_.randrange(len(text) + 1)
         how = random_.randrange(4)
@@ -123,7 +124,7 @@ def as_folded(text: str) -> None:
     graph = parse(text.splitlines())
     again = parse(folded(graph).splitlines())
     assert folded(again) == folded(graph)
-    if random.random() < 0.02:  # which takes a hundred times as long
+    if random.random() < 0.02:  # takes a hundred times as long
         svg(graph)
 
 
@@ -148,7 +149,7 @@ def as_types(text: str) -> None:
 
 
 class Files:
-    """Readers of what lies in a folder, and valid texts for them."""
+    """Readers of files in a folder, and valid texts for them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

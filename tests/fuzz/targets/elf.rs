@@ -1,5 +1,5 @@
 #![no_main]
-//! Any bytes as a program or library of a daemon's: symbols, build id, what probes it takes, frame pointers, readable names.
+//! Any bytes as a program or library of a daemon: symbols, build id, possible probes, frame pointers, readable names.
 
 use fusetools_core::{elf, frames};
 use libfuzzer_sys::fuzz_target;

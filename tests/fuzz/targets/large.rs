@@ -1,6 +1,6 @@
 #![no_main]
-//! A valid perf.data of many random events, asked all that commands ask: how long that takes does not grow with the square of
-//! anything. The input is how many threads and values there are, which kinds of events, and where chance begins.
+//! A valid perf.data of many random events, queried like the commands do: the time does not grow with the square of
+//! anything. The input defines the numbers of threads and values, the kinds of events, and the random seed.
 
 mod common;
 

@@ -1,5 +1,5 @@
 #![no_main]
-//! A perf.data of random events and a trace.dat, damaged perhaps, merged; and what comes out is read.
+//! A perf.data of random events and a trace.dat, perhaps damaged, merged; the output is read.
 
 mod common;
 
@@ -13,7 +13,7 @@ use fusetools_core::{record, Reader};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
-/// In memory.
+/// Folder in memory.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let own = || format!("/dev/shm/fusetools-fuzz-{}", std::process::id());
     let folder = PathBuf::from(std::env::var("FUSETOOLS_FUZZ_MEMORY").unwrap_or_else(|_| own()));
@@ -26,7 +26,7 @@ fn samples(reader: &Reader) -> usize {
     reader.records().filter(|item| item.kind == record::SAMPLE && !session(item.event)).count()
 }
 
-/// An event that stands for two others.
+/// Return an event that stands for two others.
 fn bundle() -> Bundle {
     let probes = ["a", "b"].map(|name| format!("fuse_daemon:{name}")).into_iter().zip(0..);
     let probes = probes.map(|(name, number)| (number, name, vec!["error".to_owned()])).collect();

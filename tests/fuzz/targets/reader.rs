@@ -31,7 +31,7 @@ const ROLES: [Role; 18] = [
     Role::Stack,
 ];
 
-/// A meaning for each event: function_graph's its own, the others one after the other, from `turn` on.
+/// Return a meaning for each event: its own for function_graph's, one role after the other for others, from `turn` on.
 fn catalogue(reader: &Reader, turn: usize) -> Vec<Meaning> {
     let roles = ROLES.iter().cycle().skip(turn % ROLES.len());
     reader

@@ -1,6 +1,6 @@
 #![no_main]
-//! Real recordings of several kernels (FUSETOOLS_RECORDINGS: a folder with perf.data and trace.dat files), damaged at a few
-//! places: the input says where and how.
+//! Real recordings of several kernels (FUSETOOLS_RECORDINGS: a folder with perf.data and trace.dat files), damaged at a
+//! few places. The input defines where and how.
 
 mod common;
 
@@ -22,7 +22,7 @@ static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 fn run(mut from: Unstructured) -> Result<()> {
     let which: u8 = from.arbitrary()?;
     let mut bytes = from.choose(&FILES)?.clone();
-    // Half of all damage near the beginning or the end, where the file's tables are.
+    // Put half of all damage near the beginning or the end, where the file's tables are.
     while !from.is_empty() {
         let near = 2048.min(bytes.len());
         let at = match from.int_in_range(0..=3)? {

@@ -1,5 +1,6 @@
-//! Writes what the targets begin with: `seeds CORPUS RECORDINGS [FILE ...]`. A corpus for each target; into RECORDINGS the
-//! files (perf.data or trace.dat, also packed by zstd) that `recordings` damages, cut to a size that is fuzzed fast.
+//! Writes the first inputs of the targets: `seeds CORPUS RECORDINGS [FILE ...]`. Each target gets a corpus. RECORDINGS
+//! gets the files (perf.data or trace.dat, also packed by zstd) that `recordings` damages, cut to a size that is fuzzed
+//! fast.
 
 use std::path::Path;
 
@@ -25,18 +26,18 @@ const EXIT: &str = "name: funcgraph_exit\nID: 504\nformat:\n\
     \tfield:unsigned long long rettime;\toffset:32;\tsize:8;\tsigned:0;\n\
     \nprint fmt: \"\"\n";
 
-/// The raw data of a funcgraph_entry or, with both times, a funcgraph_exit.
+/// Return the raw data of a funcgraph_entry or, with both times, a funcgraph_exit.
 fn graph(function: u64, depth: u64, times: &[u64]) -> Vec<u8> {
     [&[0, function, depth], times].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Bytes of records, pages of each CPU, and bytes of symbols that are enough of a recording.
+/// Sizes that suffice for a recording: bytes of records, pages of each CPU, and bytes of symbols.
 const RECORDS: usize = 10_000;
 const PAGES: usize = 3;
 const SYMBOLS: usize = 500;
 const SYSTEMS: [&str; 3] = ["fuse", "raw_syscalls", "task"];
 
-/// A recording with its first records alone, and all that is behind them.
+/// Return a recording with only its first records, and everything after the records.
 fn cut(bytes: Vec<u8>) -> Option<Vec<u8>> {
     if !bytes.starts_with(b"PERF") {
         return cut_trace(bytes);
@@ -59,7 +60,7 @@ fn cut(bytes: Vec<u8>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A trace.dat with the first pages and symbols alone, and the formats of few systems.
+/// Return a trace.dat with only its first pages and symbols, and the formats of few systems.
 fn cut_trace(bytes: Vec<u8>) -> Option<Vec<u8>> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) as usize);
     let dat = TraceDat::from_bytes(bytes.clone()).ok()?;
@@ -114,7 +115,7 @@ fn recordings(folder: &str, files: &[String]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Seeds of the targets that take no perf.data.
+/// Write seeds of the targets that take no perf.data.
 fn others(corpus: &str) -> std::io::Result<()> {
     let write = |target: &str, name: &str, bytes: &[u8]| {
         let folder = Path::new(corpus).join(target);

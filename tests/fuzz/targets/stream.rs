@@ -1,6 +1,6 @@
 #![no_main]
-//! What perf writes to a pipe, in pieces of any size: whole, it is what a scan of the same file finds; damaged perhaps, and
-//! then all is asked that top and trace ask.
+//! perf's output to a pipe, in pieces of any size. Whole, it gives what a scan of the same file finds. Perhaps damaged,
+//! it is queried like top and trace do.
 
 mod common;
 
@@ -19,7 +19,7 @@ const SORT: [Sort; 8] = [
     Sort::Requests, Sort::Waited, Sort::P50, Sort::P99, Sort::Max, Sort::Bytes, Sort::Errors, Sort::UnderWay,
 ];
 
-/// The stream's events, fed in pieces of this size, as far as it can be read.
+/// Return the stream's events, fed in pieces of this size, as far as it can be read.
 fn streamed(bytes: &[u8], size: usize) -> Option<Vec<Ev>> {
     let mut stream = Stream::new(catalogue());
     let mut events = Vec::new();

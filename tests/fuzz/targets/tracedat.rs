@@ -8,7 +8,7 @@ use fusetools_core::tracedat::{TraceDat, What};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
-/// A valid file of random pages.
+/// Return a valid file of random pages.
 fn made(from: &mut Unstructured) -> Result<Vec<u8>> {
     let mut cpus = Vec::new();
     for _ in 0..from.int_in_range(1..=3)? {

@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let place = common::placed(&file);
     let mapped = Code { start: base, end: base + 0x10000, offset: 0, path: "/lib/x".into(), place };
     let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]) as u64;
-    // The stack's words are likely to be of the code.
+    // The stack's words are likely to be addresses of the code.
     let stack = stack.chunks_exact(8).flat_map(|chunk| {
         let word = u64::from_le_bytes(chunk.try_into().unwrap());
         if word & 3 == 0 { base + (word >> 2 & 0xffff) } else { word }.to_le_bytes()

@@ -1,4 +1,4 @@
-//! What several targets do.
+//! Parts that several targets share.
 #![allow(dead_code)]
 
 #[path = "../../../../fusetools/native/core/tests/perf_data/mod.rs"]
@@ -39,7 +39,7 @@ extern "C" {
 // SAFETY: a new descriptor of ours.
 static IMAGE: LazyLock<File> = LazyLock::new(|| unsafe { File::from_raw_fd(memfd_create(c"x".as_ptr(), 1)) });
 
-/// A name that reaches these bytes as a file, until it has others.
+/// Return a name that reaches these bytes as a file, until the next call.
 pub fn placed(file: &[u8]) -> PathBuf {
     IMAGE.set_len(0).unwrap();
     IMAGE.write_all_at(file, 0).unwrap();
@@ -62,7 +62,7 @@ macro_rules! format {
     };
 }
 
-/// Event, id, format, and what it means.
+/// Event, id, format, layer, operation and role.
 type Kind = (&'static str, u64, &'static str, Layer, &'static str, Role);
 
 const KINDS: [Kind; 24] = [
@@ -91,7 +91,7 @@ const KINDS: [Kind; 24] = [
     ("fuse_kernel:answered", 622, format!("answered", 622, "unique", "ino", "x", "connection"), Layer::Request, "", Role::Answered),
     ("fuse_kernel:forgotten", 623, format!("forgotten", 623, "x", "ino", "y", "connection"), Layer::Request, "", Role::Forgotten),
 ];
-/// Events of which also a stack, or a name, is taken.
+/// Events of which a stack, a name or a length is taken, too.
 const MORE: [(usize, Role); 5] = [(0, Role::Stack), (2, Role::Stack), (3, Role::Stack), (6, Role::Name), (0, Role::Length)];
 
 fn meaning(kind: &Kind, role: Role) -> Meaning {
@@ -99,13 +99,13 @@ fn meaning(kind: &Kind, role: Role) -> Meaning {
     Meaning { event: kind.0.into(), layer: kind.3, function: function.into(), operation: kind.4.into(), role }
 }
 
-/// Of the files that `recording` makes.
+/// Return the catalogue of the files that `recording` makes.
 pub fn catalogue() -> Vec<Meaning> {
     let more = MORE.iter().map(|(at, role)| meaning(&KINDS[*at], *role));
     KINDS.iter().map(|kind| meaning(kind, kind.5)).chain(more).collect()
 }
 
-/// How many events, of how many threads; below what most values are; which kinds, as bits.
+/// Number of events, and of their threads; upper bound of most values; kinds as bits.
 pub struct Shape {
     pub events: usize,
     pub threads: u64,
@@ -113,11 +113,11 @@ pub struct Shape {
     pub kinds: u32,
 }
 
-/// What small inputs are for: few threads and requests, which meet.
+/// Shape for small inputs: few threads and requests, which meet.
 pub const SMALL: Shape = Shape { events: 200, threads: 6, values: 8, kinds: u32::MAX };
 
-/// Any values where the format of an event wants some: small ones are likely to be of one thread, or one request; those of
-/// rings are IORING_OP_URING_CMD and the number of io_uring_enter.
+/// Return a value for an event's field. Small values are likely to be of one thread, or one request; those of rings are
+/// IORING_OP_URING_CMD and the number of io_uring_enter.
 fn value(from: &mut Unstructured, shape: &Shape) -> Result<u64> {
     Ok(match from.int_in_range(0..=15)? {
         0 => from.arbitrary()?,
@@ -127,7 +127,7 @@ fn value(from: &mut Unstructured, shape: &Shape) -> Result<u64> {
     })
 }
 
-/// A valid file of random events: their times mostly rise, their threads and requests are few.
+/// Return a valid file of random events: their times mostly rise, their threads and requests are few.
 pub fn recording(from: &mut Unstructured, shape: &Shape) -> Result<PerfData> {
     let sample_type = perf_data::USUAL | if from.arbitrary()? { perf_data::CALLCHAIN } else { 0 };
     let mut file = PerfData::default();
@@ -179,7 +179,7 @@ pub fn recording(from: &mut Unstructured, shape: &Shape) -> Result<PerfData> {
     Ok(file)
 }
 
-/// The file as bytes, in one of perf's forms.
+/// Return the file as bytes, in one of perf's forms.
 pub fn bytes(file: &PerfData, from: &mut Unstructured) -> Result<Vec<u8>> {
     let packed = |step| perf_data::compress(&file.data(), step, 81).concat();
     Ok(match from.int_in_range(0..=7)? {
@@ -194,7 +194,7 @@ pub fn bytes(file: &PerfData, from: &mut Unstructured) -> Result<Vec<u8>> {
     })
 }
 
-/// Damages bytes, and says whether it did.
+/// Damage bytes. Return whether it did.
 pub fn damage(bytes: &mut Vec<u8>, from: &mut Unstructured) -> Result<bool> {
     let mut done = false;
     for _ in 0..from.int_in_range(0..=4)? {
@@ -215,7 +215,7 @@ pub fn damage(bytes: &mut Vec<u8>, from: &mut Unstructured) -> Result<bool> {
     Ok(done)
 }
 
-/// Asks a recording all that the commands ask.
+/// Query a recording for all that the commands query.
 pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
     let filters = Filters { by_operation: which & 1 == 1, windows: which & 2 == 2, from: (which & 4 == 4).then_some(3), ..Filters::default() };
     let listen = |listener: &mut dyn Listener| drop(tell(reader, catalogue, filters.clone(), listener).expect("a scan"));
@@ -272,7 +272,7 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
     }
 }
 
-/// An ELF file of these sections (name, address, content) and one executable segment that holds all.
+/// Return an ELF file of these sections (name, address, content) and one executable segment that holds all.
 pub fn elf(machine: u16, sections: &[(&str, u64, &[u8])]) -> Vec<u8> {
     let mut names = vec![0];
     let mut body = Vec::new();
