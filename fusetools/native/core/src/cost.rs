@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_there_is() {
+    fn cost_is_at_most_the_duration() {
         let met = Met {
             events: 2,
             quarters: 0,

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_hangs_that_does_nothing_while_a_request_waits() {
+    fn an_idle_daemon_with_a_waiting_request_hangs() {
         let state = |ran, unanswered, longest, answered| State {
             pid: 500,
             connection: 45,

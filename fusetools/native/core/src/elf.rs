@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_explode_stay_as_they_are() {
+    fn exploding_names_stay_mangled() {
         // Each template argument list names the one before it twice.
         let mut name = String::from("_Z1fI1aS0_E");
         for i in 0..60 {

@@ -8,7 +8,7 @@ mod waits;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use daemon::{Pasts, Served, Spans};
+use daemon::{Histories, Served, Spans};
 use recent::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -52,7 +52,7 @@ pub enum Who {
 
 /// Selection of stacks; an empty list selects all.
 #[derive(Clone, Debug, Default)]
-pub struct Ask {
+pub struct Selection {
     pub graph: Graph,
     /// Include waits outside requests (OffCpu, OffWake), and other processes than the workload and the daemons.
     pub all: bool,
@@ -161,9 +161,9 @@ impl Flame {
 pub fn flame(
     reader: &Reader,
     catalogue: &[Meaning],
-    ask: &Ask,
+    selection: &Selection,
 ) -> Result<(ScanInfo, Flame), Error> {
-    let mut engine = Engine::new(reader, catalogue, ask)?;
+    let mut engine = Engine::new(reader, catalogue, selection)?;
     let info = reader.scan(catalogue, &mut |batch| engine.push(&batch))?;
     let flame = engine.finish(info.last);
     Ok((info, flame))
@@ -207,7 +207,7 @@ struct Note {
 }
 
 struct Engine<'a> {
-    ask: &'a Ask,
+    selection: &'a Selection,
     /// A selected event has copies of user stacks in its samples.
     copied: bool,
     arch: Arch,
@@ -229,7 +229,7 @@ struct Engine<'a> {
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
     /// Threads of daemons. And: requests that they have answered, by `Story::id`, until these are reported.
-    pasts: Pasts,
+    histories: Histories,
     served: FxHashMap<u32, Served>,
     /// Reported spans of callers' time.
     spans: Recent<(u64, u64)>,
@@ -243,10 +243,14 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(reader: &'a Reader, catalogue: &[Meaning], ask: &'a Ask) -> Result<Engine<'a>, Error> {
-        let filters = &ask.filters;
+    fn new(
+        reader: &'a Reader,
+        catalogue: &[Meaning],
+        selection: &'a Selection,
+    ) -> Result<Engine<'a>, Error> {
+        let filters = &selection.filters;
         let first = filters.first(reader)?;
-        let mut frames = frames_of(reader, ask)?;
+        let mut frames = frames_of(reader, selection)?;
         let has = |event: &str, role| {
             catalogue
                 .iter()
@@ -282,21 +286,21 @@ impl<'a> Engine<'a> {
             };
             Stitch::new(catalogue, filters, arch.as_deref(), first, asleep)
         });
-        let operations = ask
+        let operations = selection
             .operations
             .iter()
             .fold(0, |bits, name| bits | Operation::of_name(name).bit());
         let served = filters.daemons.iter().map(|(pid, _)| *pid);
         Ok(Engine {
             window: filters.window(first),
-            ask,
+            selection,
             copied,
             arch: Arch::new(arch.as_deref()),
             uses,
             operations,
             build_ids: reader.build_ids(),
             spaces: Spaces::default(),
-            workload: ask.workload.iter().copied().collect(),
+            workload: selection.workload.iter().copied().collect(),
             daemons: served.collect(),
             stitch,
             complete: Vec::new(),
@@ -305,7 +309,7 @@ impl<'a> Engine<'a> {
             exited: FxHashSet::default(),
             begins: Recent::default(),
             callbacks: Recent::default(),
-            pasts: Pasts::default(),
+            histories: Histories::default(),
             served: FxHashMap::default(),
             spans: Recent::default(),
             frames,
@@ -335,7 +339,7 @@ impl<'a> Engine<'a> {
                     // too.
                     if self.workload.contains(ppid) {
                         self.workload.insert(*pid);
-                    } else if !self.ask.workload.contains(pid) {
+                    } else if !self.selection.workload.contains(pid) {
                         self.workload.remove(pid);
                     }
                 }
@@ -446,7 +450,7 @@ impl<'a> Engine<'a> {
 
     /// Return whether the request is selected, whatever its operation.
     fn among(&self, story: &Story) -> bool {
-        let filters = &self.ask.filters;
+        let filters = &self.selection.filters;
         let by_caller = filters.pids.is_empty() || filters.pids.contains(&story.pid);
         let by_comm = filters.comms.is_empty()
             || self.stitch.as_ref().is_some_and(|stitch| {
@@ -460,7 +464,7 @@ impl<'a> Engine<'a> {
 
     /// Return whether the task itself is selected, by its number and name.
     fn named(&self, pid: i32, tid: i32) -> bool {
-        let filters = &self.ask.filters;
+        let filters = &self.selection.filters;
         (filters.pids.is_empty() || filters.pids.contains(&pid))
             && (filters.comms.is_empty()
                 || self
@@ -509,7 +513,7 @@ impl<'a> Engine<'a> {
         let [ip, period, ..] = ev.v;
         let stack = ev.v[3];
         let period = if period == ABSENT { 1 } else { period };
-        let filters = &self.ask.filters;
+        let filters = &self.selection.filters;
         let by_request = self.operations != 0 || !filters.connections.is_empty();
         let note = self.note(ev.pid, ev.tid);
         let wanted = if by_request {
@@ -517,8 +521,8 @@ impl<'a> Engine<'a> {
         } else {
             note.wanted || self.named(ev.pid, ev.tid)
         };
-        let others = note.who == Who::Other && !self.ask.all && !self.unknown();
-        if others || !wanted || self.ask.who.is_some_and(|who| who != note.who) {
+        let others = note.who == Who::Other && !self.selection.all && !self.unknown();
+        if others || !wanted || self.selection.who.is_some_and(|who| who != note.who) {
             self.flame.others.add(period);
             return;
         }
@@ -614,9 +618,9 @@ impl<'a> Engine<'a> {
 }
 
 /// Return the source of names: the recording's, or the requested ones.
-fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
+fn frames_of<'a>(reader: &'a Reader, selection: &Selection) -> Result<Frames<'a>, Error> {
     let text = reader.kallsyms().unwrap_or_default();
-    let kernel = match &ask.kallsyms {
+    let kernel = match &selection.kallsyms {
         None => Kernel::new(Cow::Borrowed(text)),
         Some(path) => {
             let text = crate::input::read(path, crate::symbols::MOST_TEXT).map_err(|source| {
@@ -630,7 +634,7 @@ fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
     };
     let mut programs = Programs::default();
     programs.read(text);
-    let files = ask.symfs.as_ref().map(|root| Files {
+    let files = selection.symfs.as_ref().map(|root| Files {
         root: root.clone(),
         ..Files::default()
     });

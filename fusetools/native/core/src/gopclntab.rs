@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn how_deep_a_function_is_in_the_stack() {
+    fn depths_of_functions_in_the_stack() {
         for magic in [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
             for (size, big) in [(8, false), (8, true)] {
                 let data = &table(magic, size, big);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_inside_of_itself_is_one_call() {
+    fn a_recursive_callback_is_one_call() {
         let events = [
             (0, 1, 7),
             (1, 1, NONE),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_end_a_request_is_nobodys() {
+    fn no_thread_has_a_request_after_its_end() {
         let events = [
             (0, 1, 7),
             (3, 1, NONE),

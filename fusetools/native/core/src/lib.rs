@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod btf;
 mod calls;
+mod compat;
 pub mod cost;
 pub mod daemons;
 pub mod elf;
@@ -24,7 +25,6 @@ pub mod live;
 pub mod moments;
 pub mod named;
 pub mod names;
-mod narrow;
 pub mod now;
 pub mod offcpu;
 pub mod operations;

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_put_together_where_they_overlap() {
+    fn overlapping_windows_are_merged() {
         let span = |from, to| Span { tid: 1, from, to };
         let spans = [span(50, 60), span(0, 10), span(10, 20), span(55, 58)];
         assert_eq!(windows(&spans), [(0, 20), (50, 60)]);

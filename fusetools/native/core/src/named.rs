@@ -206,22 +206,29 @@ impl<L: Listener> Teller<L> {
     }
 
     /// Return the daemon whose names an event concerns. None: a daemon's call without a request number.
-    fn whose(&self, event: &Ev) -> Option<Daemon> {
+    fn daemon_of_event(&self, event: &Ev) -> Option<Daemon> {
         let [unique, ..] = event.v;
         let numbered = || (unique != ABSENT).then(|| self.daemon(event.pid, event.tid, unique));
-        self.all.names.told_by_kernel(event).or_else(numbered)
+        self.all
+            .names
+            .daemon_of_kernel_event(event)
+            .or_else(numbered)
     }
 
     fn event(&mut self, event: &Ev) {
-        let heeds = self.all.names.heeds(event);
-        let daemon = if heeds { self.whose(event) } else { None };
+        let concerns = self.all.names.concerns(event);
+        let daemon = if concerns {
+            self.daemon_of_event(event)
+        } else {
+            None
+        };
         if let Some(daemon) = daemon {
             self.all.names.event(daemon, event);
         }
         let all = &mut self.all;
         self.stitch
             .event(event, &mut |story, comms| all.story(story, comms));
-        if heeds && daemon.is_none() {
+        if concerns && daemon.is_none() {
             self.number(event);
         }
         if let Some(role) = self.roles.get(event.kind as usize) {

@@ -77,7 +77,7 @@ pub struct Names {
     /// First moments when inodes may have got other names, by daemon.
     unsure: FxHashMap<Daemon, u64>,
     /// Questions now concern the time before all these moments.
-    past: bool,
+    ended: bool,
     /// Inodes may come from elsewhere than lookups: after a forget, the number may be another file's.
     listed: bool,
     /// Open files by daemon and handle.
@@ -131,7 +131,7 @@ impl Names {
             moves: 0,
             void: FxHashMap::default(),
             unsure: FxHashMap::default(),
-            past: false,
+            ended: false,
             listed: catalogue
                 .iter()
                 .any(|row| row.layer == Layer::Daemon && row.operation == "readdirplus"),
@@ -158,7 +158,7 @@ impl Names {
     }
 
     /// Return the daemon of an event of the kernel. None: the event is a daemon's.
-    pub fn told_by_kernel(&self, ev: &Ev) -> Option<Daemon> {
+    pub fn daemon_of_kernel_event(&self, ev: &Ev) -> Option<Daemon> {
         let (role, _) = (*self.roles.get(ev.kind as usize)?)?;
         of_kernel(role).then(|| self.server(ev.v[3]))
     }
@@ -170,7 +170,7 @@ impl Names {
 
     /// Return whether an event can concern names.
     #[inline]
-    pub fn heeds(&self, ev: &Ev) -> bool {
+    pub fn concerns(&self, ev: &Ev) -> bool {
         matches!(self.roles.get(ev.kind as usize), Some(Some(_)))
     }
 
@@ -443,7 +443,7 @@ impl Names {
 
     /// Note that from now on questions concern requests of any earlier time.
     pub fn end(&mut self) {
-        self.past = true;
+        self.ended = true;
     }
 
     /// Return whether a name is valid now, and was at the time in question.
@@ -451,7 +451,7 @@ impl Names {
         let Some(unsure) = self.unsure.get(&daemon) else {
             return true;
         };
-        self.stands(daemon, name) && !(self.past && name.learned > *unsure)
+        self.stands(daemon, name) && !(self.ended && name.learned > *unsure)
     }
 
     /// Return the path of an inode; None if no name led to it.

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_ask_to_be_switched_out_was_preempted() {
+    fn an_involuntary_switch_is_a_preemption() {
         for (state, preempted) in [(0x100, true), (0, true), (2, false), (ABSENT, false)] {
             let mut off = OffCpu::new(0xff);
             off.out(1, 1, 10, state, ());
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_woken_before_its_switch_out_is_recorded_is_ready_from_there_on() {
+    fn a_task_woken_before_its_switch_out_is_runnable_at_once() {
         let mut off = OffCpu::new(0xff);
         // The task is on its way to sleep. If it went on first, or was preempted, the wake-up belongs to no sleep.
         for (acts, state, parts) in [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_of_a_task_not_of_a_cpu() {
+    fn a_wait_follows_its_task_across_cpus() {
         let mut off = OffCpu::new(0xff);
         off.out(5, 5, 100, 1, 'a');
         off.out(0, 0, 100, 0, 'i');

@@ -174,7 +174,7 @@ pub enum Arch {
 /// Upper bound of the numbers of system calls.
 const CALLS: u64 = 1024;
 /// Bit in the number of a 32-bit program's system call that the machine itself lacks.
-const NARROW: u64 = 1 << 32;
+const ONLY_32BIT: u64 = 1 << 32;
 
 impl Arch {
     /// Return the architecture of a machine. `name` is as in `uname -m` and perf's HEADER_ARCH.
@@ -187,20 +187,23 @@ impl Arch {
     }
 
     pub fn syscall(self, number: u64) -> String {
-        let name = self.call_name(number & !NARROW, number & NARROW != 0);
-        name.map_or_else(|| format!("syscall_{}", number & !NARROW), str::to_owned)
+        let name = self.call_name(number & !ONLY_32BIT, number & ONLY_32BIT != 0);
+        name.map_or_else(
+            || format!("syscall_{}", number & !ONLY_32BIT),
+            str::to_owned,
+        )
     }
 
     /// Return a system call's name by the number that a program uses. `is_32bit`: the program is a 32-bit one.
-    pub fn call_name(self, number: u64, narrow: bool) -> Option<&'static str> {
-        if narrow {
-            self.narrow_name(number)
+    pub fn call_name(self, number: u64, is_32bit: bool) -> Option<&'static str> {
+        if is_32bit {
+            self.name_32bit(number)
         } else {
-            self.wide_name(number)
+            self.name_64bit(number)
         }
     }
 
-    fn wide_name(self, number: u64) -> Option<&'static str> {
+    fn name_64bit(self, number: u64) -> Option<&'static str> {
         match self {
             Arch::X86_64 => x86_64::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Aarch64 => aarch64::Sysno::new(number as usize).map(|call| call.name()),
@@ -208,7 +211,7 @@ impl Arch {
         }
     }
 
-    fn narrow_name(self, number: u64) -> Option<&'static str> {
+    fn name_32bit(self, number: u64) -> Option<&'static str> {
         match self {
             Arch::X86_64 => x86::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Aarch64 => arm::Sysno::new(number as usize).map(|call| call.name()),
@@ -218,19 +221,19 @@ impl Arch {
 
     /// Return the number of the machine's own system call with the same name as a 32-bit program's call. Without one,
     /// return the program's number, marked with ONLY_32BIT.
-    pub fn of_narrow(self, number: u64) -> u64 {
+    pub fn from_32bit(self, number: u64) -> u64 {
         if number >= CALLS {
             return number;
         }
-        let name = self.narrow_name(number);
-        let own = (0..CALLS).find(|&own| name.is_some() && self.wide_name(own) == name);
-        own.unwrap_or(number | NARROW)
+        let name = self.name_32bit(number);
+        let own = (0..CALLS).find(|&own| name.is_some() && self.name_64bit(own) == name);
+        own.unwrap_or(number | ONLY_32BIT)
     }
 
     /// Return whether this is no system call of the task. -1 is none at all. On x86-64 a uretprobe's trampoline enters
     /// the kernel as 335, a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {
-        number & !NARROW >= CALLS || (self == Arch::X86_64 && matches!(number, 335 | 336))
+        number & !ONLY_32BIT >= CALLS || (self == Arch::X86_64 && matches!(number, 335 | 336))
     }
 
     /// Return whether the call is io_uring_enter, which can bring a request and still return 0.
@@ -335,12 +338,12 @@ mod tests {
             (Arch::Aarch64, 322, "openat"),
             (Arch::Other, 3, "syscall_3"),
         ] {
-            let number = arch.of_narrow(number);
+            let number = arch.from_32bit(number);
             assert_eq!(arch.syscall(number), name);
             assert!(!arch.is_fake(number), "{name}");
             assert_eq!(arch.is_read(number), name == "read" && arch != Arch::Other);
         }
-        assert!(Arch::X86_64.is_fake(Arch::X86_64.of_narrow(u64::MAX)));
+        assert!(Arch::X86_64.is_fake(Arch::X86_64.from_32bit(u64::MAX)));
         assert!(
             Arch::X86_64.is_fake(335)
                 && Arch::X86_64.is_fake(u64::MAX)

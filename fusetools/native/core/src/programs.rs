@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_tell_nothing() {
+    fn damaged_lines_are_ignored() {
         let mut programs = Programs::default();
         for text in [
             "0000000000000000 F\n",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_part_of_a_program_has_functions() {
+    fn the_vdso_has_functions() {
         let files = Files::default();
         let vdso = file("[vdso]", &[]);
         if let Some(table) = Table::of(&vdso, &files) {

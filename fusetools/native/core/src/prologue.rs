@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_the_stack_is_below_the_frame() {
+    fn bytes_of_the_stack_below_the_frame() {
         // push %r14; mov %rdi, %r14; push %rbx; sub $0x30, %rsp; mov %fs:0x28, %rax; call
         let code = [
             0x41, 0x56, 0x49, 0x89, 0xfe, 0x53, 0x48, 0x83, 0xec, 0x30, 0x64, 0x48, 0x8b, 4, 0x25,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_before_the_first_that_is_emulated() {
+    fn the_first_emulated_instruction_is_found() {
         // mov (%rdi),%rax; mov 0x40(%rax),%rax; test %rax,%rax; je
         let code = [
             0x48, 0x8b, 7, 0x48, 0x8b, 0x40, 0x40, 0x48, 0x85, 0xc0, 0x74, 5, 0xff, 0xe0,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_function_is_still_as_it_was_entered() {
+    fn places_in_the_entry_state_are_found() {
         let endbr64 = [0xf3, 0x0f, 0x1e, 0xfa];
         for (code, place) in [
             (&[0x55, 0x48, 0x89, 0xe5][..], 0),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_no_place() {
+    fn uncertain_places_are_rejected() {
         // mov %rdx,%rsi; xor %edx,%edx; mov $1,%edi; jmp *%rax; an unknown one; the end
         for code in [
             &[0x48, 0x89, 0xd6, 0x55][..],

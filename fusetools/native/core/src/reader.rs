@@ -30,6 +30,7 @@ use zstd::bulk::Decompressor;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe;
 
+use crate::compat::Compat;
 use crate::error::Error;
 use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
@@ -384,13 +385,13 @@ impl Reader {
     pub fn records(&self) -> Records<'_> {
         Records {
             late: self.late().map(|late| late.into_iter().peekable()),
-            ..self.as_rounds_tell()
+            ..self.records_by_rounds()
         }
     }
 
     /// Return the records without a look at the whole file first. Late ones come late; `next_in_file` yields all in
     /// file order.
-    fn as_rounds_tell(&self) -> Records<'_> {
+    fn records_by_rounds(&self) -> Records<'_> {
         Records {
             reader: self,
             blocks: Blocks::new(&self.bytes, self.parts.data.clone(), self.chunk),
@@ -426,14 +427,14 @@ impl Reader {
     ) -> Result<(ScanInfo, Places), Error> {
         let plan = ScanPlan::new(self, catalogue, None);
         let mut join = Join::new(catalogue);
-        let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
+        let mut compat = Compat::new(catalogue, self.arch().as_deref());
         let mut changes = Vec::new();
         let mut begins = Begins::new();
         let mut numbered = |mut batch: Batch| {
             let last = latest(&batch);
             join.number(&mut batch);
             begins.note(last, &join);
-            narrow.number(&mut batch, &mut changes);
+            compat.number(&mut batch, &mut changes);
             sink(batch);
         };
         let sink: &mut dyn FnMut(Batch) = &mut numbered;
@@ -463,15 +464,15 @@ impl Reader {
         sink: &mut dyn FnMut(Batch),
     ) -> ScanInfo {
         let mut join = Join::new(catalogue);
-        let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
+        let mut compat = Compat::new(catalogue, self.arch().as_deref());
         let (wider, begins) = places.joined(&windows);
         let parts = places.within(&wider);
         let (mut changes, mut begins) = (places.changes(), &begins[..]);
         let mut numbered = |mut batch: Batch| {
             join.number_again(&mut batch, &mut begins);
             match &parts {
-                Some(_) => narrow.number_again(&mut batch, &mut changes),
-                None => narrow.number(&mut batch, &mut Vec::new()),
+                Some(_) => compat.number_again(&mut batch, &mut changes),
+                None => compat.number(&mut batch, &mut Vec::new()),
             }
             sink(batch);
         };

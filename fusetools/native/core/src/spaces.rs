@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_takes_the_place_of_what_it_covers() {
+    fn a_mapping_replaces_what_it_covers() {
         let mut spaces = Spaces::default();
         let none = FxHashMap::default();
         spaces.push(&map(1, 100, 100, 1000, "a"), &none);

@@ -506,7 +506,7 @@ mod tests {
 
     /// As on Linux 4.4, where each return address is listed before the address that it stands for.
     #[test]
-    fn what_traces_is_no_frame() {
+    fn tracing_functions_are_no_frames() {
         let list = b"ffffffff81000000 f fuse_open\nffffffff81000100 f return_to_handler\n\
             ffffffff81000200 f vfs_open\nffffffff81000300 f __traceiter_sched_switch\nffffffff81000400 e -\n";
         let kernel = Kernel::new(Cow::Borrowed(list));
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_part_of_a_program_keeps_its_names_where_others_are_looked_up_in_files() {
+    fn the_vdso_keeps_its_names_with_symfs() {
         let mut spaces = Spaces::default();
         for (start, path) in [(0x1000, "[vdso]"), (0x2000, "/lib/a")] {
             let map = Map {

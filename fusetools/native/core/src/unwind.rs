@@ -437,7 +437,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn what_the_tables_do_not_tell_is_no_whole_stack() {
+    fn a_stack_without_tables_is_cut() {
         extern "C" {
             fn fusetools_test_untold();
             fn fusetools_test_other_register();

@@ -361,7 +361,7 @@ fn replies_start_at_the_read_that_brought_the_request() {
 }
 
 #[test]
-fn where_the_kernel_tells_who_picked_a_request_up() {
+fn the_kernels_copy_shows_the_reading_thread() {
     let answer = run(
         &[
             ev(10, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
@@ -948,7 +948,7 @@ fn a_kprobes_begin_ends_by_a_tracepoint() {
 }
 
 #[test]
-fn of_two_mounts_the_daemon_says_whose_request_it_is() {
+fn the_daemon_distinguishes_requests_of_two_mounts() {
     // The same number on two mounts at one time, and no event with a connection.
     let events = [
         ev(1, CALLER, ENTER, &[SYS_STAT]),
@@ -1193,7 +1193,7 @@ fn lengths(answer: &Answer) -> [u64; 4] {
 }
 
 #[test]
-fn without_what_recording_took() {
+fn cost_of_recording_is_subtracted() {
     let events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
     let recorded = [21000, 29000, 20000, 12000];
     assert_eq!(lengths(&run(&events, &[], Filters::default())), recorded);
@@ -1228,7 +1228,7 @@ fn a_system_call_that_waits_for_nothing() {
 
 /// A daemon without callbacks: from the read to the reply.
 #[test]
-fn read_to_reply_without_what_recording_took() {
+fn cost_is_subtracted_from_read_to_reply() {
     let events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
     let without: Vec<Ev> = events
         .into_iter()
@@ -1307,7 +1307,7 @@ fn requests_of_one_system_call() {
 }
 
 #[test]
-fn a_callback_that_has_not_returned_without_what_recording_took() {
+fn cost_is_subtracted_from_an_open_callback() {
     let events = CORRECTED[..7].iter();
     let events: Vec<Ev> = events
         .map(|(time, tid, kind, v)| ev(*time, *tid, *kind, v))
@@ -1323,7 +1323,7 @@ fn a_callback_that_has_not_returned_without_what_recording_took() {
 
 /// A daemon of which only replies are known: from the read on. Half of the reply's probe is before its time stamp.
 #[test]
-fn replies_without_what_recording_took() {
+fn cost_is_subtracted_from_replies() {
     let mut events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
     events[4].kind = u32::MAX;
     events[7] = ev(15000, 501, REPLY, &[2]);

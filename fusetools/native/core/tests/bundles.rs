@@ -189,7 +189,7 @@ fn a_probe_has_only_the_fields_of_its_own() {
 }
 
 #[test]
-fn what_other_daemons_did_is_counted_and_left_out() {
+fn other_daemons_samples_are_counted_and_left_out() {
     let samples = [(7, 10, 1), (8, 11, 1), (8, 12, 2), (9, 13, 1)];
     let (_folder, path, info) = merged("others", &recording(&samples, USUAL), Some(&[7, 6]));
     assert_eq!(

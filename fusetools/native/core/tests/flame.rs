@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fusetools_core::events::{Layer, Meaning, Role};
 use fusetools_core::filters::Filters;
-use fusetools_core::flame::{flame, Ask, Graph};
+use fusetools_core::flame::{flame, Graph, Selection};
 use fusetools_core::symbols::Kernel;
 use fusetools_core::Reader;
 use perf_data::{Event, PerfData, Sample, CALLCHAIN};
@@ -66,13 +66,13 @@ fn weights(bytes: Vec<u8>) -> Option<[u64; 4]> {
     let rows = catalogue();
     let graphs = [Graph::OnCpu, Graph::OffCpu, Graph::OffWake, Graph::Requests];
     Some(graphs.map(|graph| {
-        let ask = Ask {
+        let selection = Selection {
             graph,
             all: true,
             filters: Filters::default(),
-            ..Ask::default()
+            ..Selection::default()
         };
-        let (_, flames) = flame(&reader, &rows, &ask).unwrap();
+        let (_, flames) = flame(&reader, &rows, &selection).unwrap();
         let sum = flames
             .stacks
             .iter()
@@ -222,12 +222,12 @@ fn cut(chain: &[u64]) -> [u64; 4] {
         "",
         Role::Stack,
     )];
-    let ask = Ask {
+    let selection = Selection {
         graph: Graph::OnCpu,
         all: true,
-        ..Ask::default()
+        ..Selection::default()
     };
-    let (_, flames) = flame(&reader, &rows, &ask).unwrap();
+    let (_, flames) = flame(&reader, &rows, &selection).unwrap();
     let weight = flames.shown.ns;
     let parts = [flames.cut, flames.cut_unknown, flames.cut_copied];
     let shares = parts.map(|part| part / weight);
@@ -235,7 +235,7 @@ fn cut(chain: &[u64]) -> [u64; 4] {
 }
 
 #[test]
-fn where_a_stack_ends_depends_on_how_it_was_taken() {
+fn the_end_of_a_stack_depends_on_its_method() {
     const KERNEL: u64 = -128i64 as u64;
     const USER: u64 = -512i64 as u64;
     let (kernel, user) = (0xffff_ffff_8100_1000, 0x5555_0000_1234);
@@ -295,17 +295,17 @@ fn waited(sampled: bool) -> u64 {
         row("fuse:fuse_request_send", Layer::Request, "", Role::Begin),
         row("cpu-clock", Layer::Syscall, "", Role::Sample),
     ];
-    let ask = Ask {
+    let selection = Selection {
         graph: Graph::OffCpu,
         all: true,
-        ..Ask::default()
+        ..Selection::default()
     };
-    let (_, flame) = flame(&reader, &rows, &ask).unwrap();
+    let (_, flame) = flame(&reader, &rows, &selection).unwrap();
     flame.shown.ns
 }
 
 #[test]
-fn who_is_sampled_waits_no_more() {
+fn a_sample_ends_a_wait() {
     assert_eq!(waited(true), 60);
     assert_eq!(waited(false), 200);
 }

@@ -114,8 +114,8 @@ fn enter(file: &PerfData, time: u64, tid: i32, number: u64) -> Vec<u8> {
 }
 
 /// Return an exec of a 32-bit program, or of a 64-bit one.
-fn vdso(file: &PerfData, time: u64, pid: i32, narrow: bool) -> Vec<u8> {
-    let start: u64 = if narrow {
+fn vdso(file: &PerfData, time: u64, pid: i32, is_32bit: bool) -> Vec<u8> {
+    let start: u64 = if is_32bit {
         0xf7f0_0000
     } else {
         0x7fff_0000_0000
@@ -267,7 +267,7 @@ fn blocks_of_cpus_overlap() {
 }
 
 #[test]
-fn all_is_read_where_the_order_is_not_the_times() {
+fn unordered_files_are_read_completely() {
     let span = Span {
         tid: 7,
         from: 0,
@@ -292,7 +292,7 @@ fn all_is_read_where_the_order_is_not_the_times() {
 }
 
 #[test]
-fn what_is_before_is_read_where_a_call_depends_on_it() {
+fn earlier_parts_are_read_if_a_call_needs_them() {
     let mut file = threads();
     let callback = file.events[5].sample(&at(18, 25, 7, vec![0; 8]));
     file.records = vec![switch(&file, 10, 7, 8), callback, switch(&file, 30, 7, 8)];
@@ -383,7 +383,7 @@ fn calls_are_joined_as_if_all_had_been_read() {
 
 /// 7 runs a 32-bit program from 10 to 30, its child 9 too. i386: 3 is read; x86-64: 3 is close.
 #[test]
-fn what_a_process_runs_is_known_of_parts_that_are_left_out() {
+fn skipped_parts_still_show_32bit_programs() {
     let mut file = threads();
     let mut records = vec![vdso(&file, 10, 7, true), fork(&file, 20, 9, 7)];
     records.push(enter(&file, 25, 7, 3));

@@ -112,7 +112,7 @@ fn rounds_show_how_far_it_is_complete() {
 }
 
 #[test]
-fn what_is_no_stream_is_an_error() {
+fn an_invalid_stream_is_an_error() {
     for bad in [&b"no perf.data at all, but long enough"[..], &[0; 4096]] {
         assert!(Stream::new(catalogue()).feed(bad).is_err());
     }
@@ -122,7 +122,7 @@ fn what_is_no_stream_is_an_error() {
 }
 
 #[test]
-fn sums_are_of_what_has_ended() {
+fn sums_count_ended_requests() {
     let mut now = Now::new(
         catalogue(),
         Filters::default(),
@@ -187,7 +187,7 @@ fn sums_are_of_what_has_ended() {
 
 /// A hung mount has callers that only wait.
 #[test]
-fn who_only_waits_has_a_name() {
+fn waiting_callers_have_a_name() {
     let mut file = PerfData::fuse();
     let sample = Sample {
         id: 11,

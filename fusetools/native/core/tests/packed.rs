@@ -90,7 +90,7 @@ fn merged(name: &str, bytes: &[u8], packed: bool) -> (Vec<u8>, MergeInfo) {
 }
 
 #[test]
-fn what_is_packed_is_the_same() {
+fn packing_changes_no_record() {
     let bytes = requests(30_000).bytes();
     let (plain, of_plain) = merged("plain", &bytes, false);
     let (packed, of_packed) = merged("packed", &bytes, true);
@@ -110,7 +110,7 @@ fn what_is_packed_is_the_same() {
 }
 
 #[test]
-fn what_does_not_shrink_stays_as_it_is() {
+fn incompressible_records_stay_plain() {
     let mut file = PerfData::fuse();
     file.events[0].sample_type |= perf_data::CALLCHAIN;
     let mut random = Random(3);

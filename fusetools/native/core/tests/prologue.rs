@@ -79,7 +79,7 @@ fn each_place_is_an_instruction_that_is_emulated() {
 /// Nothing before the place writes to a register of an argument, or to the stack pointer. Nothing in the function jumps
 /// to the place, or to what is before it.
 #[test]
-fn where_a_function_is_as_it_was_entered() {
+fn places_in_the_entry_state_are_safe() {
     let mut places = 0;
     each(&mut |instructions, address, code| {
         let place = address + entered(code) as u64;

@@ -278,7 +278,7 @@ fn records_that_are_no_samples() {
 }
 
 #[test]
-fn what_the_file_says_of_itself() {
+fn the_files_own_facts_are_read() {
     let mut file = PerfData::fuse();
     let json = r#"{"format": 1, "command": ["find", "/mnt"]}"#;
     let facts = Sample {
@@ -407,7 +407,7 @@ fn records_come_in_the_same_order() {
 
 /// A quiet CPU's records stay in its buffer for some rounds, or until the end: perf's --mmap-flush.
 #[test]
-fn records_that_rounds_do_not_tell_of_come_in_order_too() {
+fn late_records_come_in_order() {
     let file = two_cpus(6, 10_000);
     let all = |file: &PerfData| {
         let reader = Reader::from_bytes(file.bytes()).unwrap();

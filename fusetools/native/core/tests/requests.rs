@@ -178,7 +178,7 @@ fn names_become_paths() {
 }
 
 #[test]
-fn without_answers_the_next_request_in_the_call_tells() {
+fn the_next_request_in_the_call_shows_the_inode() {
     let mut script = Script::default();
     script.call(900, ENTER, &[262]);
     script.lookup(900, 1, "usr", 10, 0);
@@ -194,7 +194,7 @@ fn without_answers_the_next_request_in_the_call_tells() {
 
 /// A daemon without any callbacks.
 #[test]
-fn the_kernel_tells_names() {
+fn the_kernels_probes_give_names() {
     const OTHER: u64 = 46;
     const RENAME: u64 = 12;
     let mut script = Script::default();
@@ -257,7 +257,7 @@ fn the_kernel_tells_names() {
 }
 
 #[test]
-fn the_kernel_tells_what_is_read() {
+fn the_kernels_probes_give_sizes_and_offsets() {
     const READ: u64 = 15;
     struct Parts(Vec<(Option<u64>, u64, u64)>);
     impl Listener for Parts {
@@ -563,7 +563,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_a_file_can_hold_is_too_much(
+    fn any_events_give_requests(
         events in prop::collection::vec(
             (0..60u64, 0..6i32, 0..11u32, [0..6u64, 0..3u64, 0..5u64, 0..4u64]), 0..300),
         names in prop::collection::vec((0..60u64, 0..6u64, 0..6u64, 0..3u64, "\\PC{0,3}"), 0..30),

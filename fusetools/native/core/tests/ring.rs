@@ -191,7 +191,7 @@ fn only_what_is_in_scope_remains_and_missing_switches_are_counted() {
 
 /// perf's FORK can be lost.
 #[test]
-fn a_process_that_one_in_scope_starts_is_in_scope_by_what_ftrace_tells() {
+fn a_child_is_in_scope_by_ftraces_events() {
     let events = [
         begins(71, 80, 0),
         begins(80, 81, 0x10000),
@@ -210,7 +210,7 @@ fn a_process_that_one_in_scope_starts_is_in_scope_by_what_ftrace_tells() {
 }
 
 #[test]
-fn what_only_one_of_them_recorded_is_left_out() {
+fn events_outside_the_common_span_are_left_out() {
     let events = [(); 5].map(|()| enters(71, 0));
     let more = Extras {
         span: Some((1001, 1003)),
@@ -225,7 +225,7 @@ fn what_only_one_of_them_recorded_is_left_out() {
 }
 
 #[test]
-fn what_the_ring_buffer_lost_is_reported() {
+fn losses_of_the_ring_buffer_are_reported() {
     let folder = std::env::temp_dir().join(format!("fusetools-ring-owed-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (ring, whole) = (folder.join("ring"), folder.join("whole"));

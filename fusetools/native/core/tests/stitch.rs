@@ -214,7 +214,7 @@ fn one_request() {
 
 /// A caller makes two requests in one call; no event shows that it runs after the first one.
 #[test]
-fn a_switch_that_nobody_was_shown() {
+fn an_unrecorded_switch() {
     let stories = Script::new().run(
         "
     100 900 enter 262
@@ -271,7 +271,7 @@ const PREEMPTED: &str = "
 ";
 
 #[test]
-fn what_a_thread_lacked_of_a_cpu_after_its_reply_is_no_lack_of_threads() {
+fn a_cpu_shortage_after_a_reply_is_no_thread_shortage() {
     let split = |after: &str| {
         let stories = Script::new().run(&PREEMPTED.replace("AFTER", after));
         let story = &stories[1];
@@ -295,7 +295,7 @@ fn what_a_thread_lacked_of_a_cpu_after_its_reply_is_no_lack_of_threads() {
 }
 
 #[test]
-fn without_what_is_not_recorded() {
+fn stories_without_some_events() {
     let all = [
         "stub",
         "stub__return",
@@ -402,7 +402,7 @@ fn stages() {
 
 /// The subtracted work of the recorder is counted by hand.
 #[test]
-fn stages_less_what_recording_took() {
+fn cost_is_subtracted_from_stages() {
     let story = &Script::new().run(STAT)[0];
     let less = |event, pair| {
         let cut = Cut::new(story).less(Cost { event, pair });
@@ -1097,7 +1097,7 @@ fn reads_are_paired_by_order_and_length() {
 }
 
 #[test]
-fn what_two_threads_may_have_read_is_not_guessed() {
+fn ambiguous_reads_are_not_guessed() {
     let text = "10 500 enter 0
          11 501 enter 0
          100 900 begin 2 1
@@ -1171,7 +1171,7 @@ const TELLING: &str = "100 900 begin 2 1 45
     ";
 
 #[test]
-fn reads_of_a_process_with_two_connections_are_told_apart_by_descriptor() {
+fn descriptors_distinguish_reads_of_two_connections() {
     let both = "200 900 begin 4 1 45
         200 900 bytes 4 56 45
         201 901 begin 4 1 46
@@ -1197,7 +1197,7 @@ fn reads_of_a_process_with_two_connections_are_told_apart_by_descriptor() {
 }
 
 #[test]
-fn calls_of_a_process_with_two_connections_are_of_the_one_that_its_thread_reads() {
+fn calls_are_of_the_connection_that_the_thread_reads() {
     let both = "200 900 begin 4 1 45
         201 901 begin 4 1 46
         202 501 enter 275 8 3
@@ -1277,7 +1277,7 @@ fn a_wait_without_a_wake_up_is_not_split() {
 }
 
 #[test]
-fn what_is_not_answered_counts_to_the_end() {
+fn unanswered_requests_count_to_the_end() {
     let last = |text: &str| {
         let story = Script::new().run(text)[0].clone();
         (story.fate, story.next, cut(&story))
@@ -1335,7 +1335,7 @@ fn what_is_not_answered_counts_to_the_end() {
 /// The daemon is killed while a thread works on a request. The thread's sleep stays known although its last switch
 /// comes after its end; the time after its end is nobody's.
 #[test]
-fn what_a_thread_did_that_ended_meanwhile() {
+fn work_of_an_ended_thread_is_kept() {
     let parts = |story: &Story| (story.blocked, story.runnable, story.elsewhere);
     let killed = "
         100 900 enter 262
@@ -1424,7 +1424,7 @@ fn waiting_for_a_cpu_is_no_wake_up() {
 
 /// On its way to sleep, on another CPU than its waker's: its switch-out is recorded after that.
 #[test]
-fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on() {
+fn a_thread_woken_before_its_switch_out_waits_for_a_cpu_at_once() {
     let daemon = |act: &str, state: u64| {
         let text = STAT
             .replace("51 500 switch 500 1 900\n", "")

@@ -213,7 +213,7 @@ fn cpus_that_all_claim_the_whole_file() {
 }
 
 #[test]
-fn what_is_not_read_is_reported() {
+fn unsupported_files_are_refused() {
     for (version, what) in [
         ("7", "version 7; trace-cmd convert"),
         ("5", "version other than 6"),

@@ -195,7 +195,7 @@ const A: [u64; 4] = [KERNEL, AT, USER, 0x1000];
 const B: [u64; 4] = [KERNEL, AT + 8, USER, 0x2000];
 
 #[test]
-fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
+fn a_wait_has_its_own_stack_or_a_similar_ones() {
     let events = [
         enter(7, 10, 0, 5),
         switch(7, 20), // its own, A
@@ -374,7 +374,7 @@ fn of_perf(pid: i32, time: u64, next: i32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_of_the_workload_is_left_out() {
+fn other_processes_are_left_out() {
     let fork = |pid: i32, parent: i32, time: u64| {
         let body = perf_data::words(&[pid as u32, parent as u32, pid as u32, parent as u32]);
         let body = [body, time.to_le_bytes().to_vec()].concat();

@@ -73,7 +73,7 @@ const ALL: Window = Window {
 };
 
 #[test]
-fn what_is_wanted_and_no_more() {
+fn only_the_window_is_kept() {
     let file = recording(&[(0, &[100, 300, 500]), (1, &[200, 400, 600])]);
     let (records, extent) = window_of(&file, &ALL);
     assert_eq!(times(&records), [100, 200, 300, 400, 500, 600]);
@@ -127,7 +127,7 @@ fn it_begins_where_all_buffers_are_whole() {
 
 /// Earlier tasks and their names come first, without a time; perf's records of running ones are newer than those.
 #[test]
-fn tasks_of_before_have_their_names() {
+fn earlier_tasks_have_their_names() {
     let mut file = recording(&[(0, &[100, 900])]);
     for record in [
         comm(&file, 8, "named", &at(850, 1)),
@@ -174,7 +174,7 @@ fn tasks_of_before_have_their_names() {
 
 /// While perf reads the buffers they take no events; that time lies between two windows.
 #[test]
-fn what_was_dropped_between_two_windows_is_not_lost() {
+fn drops_between_two_windows_are_not_losses() {
     let mut file = recording(&[(0, &[100, 900])]);
     let body = [11u64, 5].map(u64::to_le_bytes).concat();
     let lost = file.events[0].other(LOST, 0, &body, &at(901, 1));
@@ -187,7 +187,7 @@ fn what_was_dropped_between_two_windows_is_not_lost() {
 }
 
 #[test]
-fn without_cpus_there_is_no_telling() {
+fn records_without_a_cpu_are_an_error() {
     let mut file = PerfData::fuse();
     for event in &mut file.events {
         event.sample_type &= !perf_data::CPU;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Who};
+use fusetools_core::flame::{flame as stacks_of, Amount, Flame, Graph, Selection, Who};
 use fusetools_core::offcpu::STATES;
 use fusetools_core::stacks::Named;
 use fusetools_core::Reader;
@@ -16,12 +16,12 @@ fn no_such(what: &str, name: &str) -> PyErr {
     PyValueError::new_err(format!("no such {what}: {name}"))
 }
 
-fn ask_of(dict: &Bound<'_, PyDict>) -> PyResult<Ask> {
-    let mut ask = Ask::default();
+fn selection_of(dict: &Bound<'_, PyDict>) -> PyResult<Selection> {
+    let mut selection = Selection::default();
     for (key, value) in dict {
         match key.extract::<String>()?.as_str() {
             "graph" => {
-                ask.graph = match value.extract::<String>()?.as_str() {
+                selection.graph = match value.extract::<String>()?.as_str() {
                     "on-cpu" => Graph::OnCpu,
                     "off-cpu" => Graph::OffCpu,
                     "off-wake" => Graph::OffWake,
@@ -29,31 +29,31 @@ fn ask_of(dict: &Bound<'_, PyDict>) -> PyResult<Ask> {
                     other => return Err(no_such("graph", other)),
                 }
             }
-            "all" => ask.all = value.extract()?,
+            "all" => selection.all = value.extract()?,
             "states" => {
                 for name in value.extract::<Vec<String>>()? {
                     let known = STATES.iter().find(|(_, known)| *known == name);
                     let known = known.ok_or_else(|| no_such("state", &name))?;
-                    ask.states.push(known.0);
+                    selection.states.push(known.0);
                 }
             }
             "who" => {
-                ask.who = match value.extract::<Option<String>>()?.as_deref() {
+                selection.who = match value.extract::<Option<String>>()?.as_deref() {
                     None => None,
                     Some("workload") => Some(Who::Workload),
                     Some("daemon") => Some(Who::Daemon),
                     Some(other) => return Err(no_such("side", other)),
                 }
             }
-            "workload" => ask.workload = value.extract()?,
-            "operations" => ask.operations = value.extract()?,
-            "kallsyms" => ask.kallsyms = value.extract()?,
-            "symfs" => ask.symfs = value.extract()?,
-            "filters" => ask.filters = filters_of(value.cast::<PyDict>()?)?,
+            "workload" => selection.workload = value.extract()?,
+            "operations" => selection.operations = value.extract()?,
+            "kallsyms" => selection.kallsyms = value.extract()?,
+            "symfs" => selection.symfs = value.extract()?,
+            "filters" => selection.filters = filters_of(value.cast::<PyDict>()?)?,
             other => return Err(no_such("question", other)),
         }
     }
-    Ok(ask)
+    Ok(selection)
 }
 
 fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
@@ -98,15 +98,15 @@ pub fn flame<'py>(
     py: Python<'py>,
     path: PathBuf,
     catalogue: Vec<Row>,
-    ask: Bound<'py, PyDict>,
+    selection: Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let catalogue = catalogue
         .into_iter()
         .map(meaning)
         .collect::<PyResult<Vec<_>>>()?;
-    let ask = ask_of(&ask)?;
+    let selection = selection_of(&selection)?;
     let (info, flame) = py
-        .detach(|| stacks_of(&Reader::open(&path)?, &catalogue, &ask))
+        .detach(|| stacks_of(&Reader::open(&path)?, &catalogue, &selection))
         .map_err(|error| read_error(&path, error))?;
     let dict = scan_dict(py, info)?;
     flame_dict(&dict, flame)?;

@@ -17,7 +17,7 @@ use fusetools_core::daemons::states;
 use fusetools_core::events::{Layer, Meaning, Role};
 use fusetools_core::filters::Filters;
 use fusetools_core::export::{Form, Rows};
-use fusetools_core::flame::{flame, Ask, Graph};
+use fusetools_core::flame::{flame, Selection, Graph};
 use fusetools_core::moments::{gather, Span};
 use fusetools_core::named::{tell, Listener};
 use fusetools_core::wanted::Wanted;
@@ -232,7 +232,7 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
         }
         graph @ 2..=5 => {
             let graph = [Graph::OnCpu, Graph::OffCpu, Graph::OffWake, Graph::Requests][graph as usize - 2];
-            let ask = Ask { graph, all: which & 1 == 1, filters, symfs: Some("/nosuch".into()), ..Ask::default() };
+            let ask = Selection { graph, all: which & 1 == 1, filters, symfs: Some("/nosuch".into()), ..Selection::default() };
             drop(flame(reader, catalogue, &ask).expect("a scan"));
         }
         6 => {

@@ -74,11 +74,11 @@ impl Function {
     /// Return the operations for which a call counts. `requested`: operations of the requests that it made, as bits.
     pub(super) fn operations(
         &self,
-        apart: bool,
+        by_operation: bool,
         requested: u64,
     ) -> impl Iterator<Item = Operation> {
         let named = self.named;
-        let known = if apart { requested } else { 0 };
+        let known = if by_operation { requested } else { 0 };
         let none = (known == 0).then_some(Operation::UNKNOWN);
         Operation::of_bits(known)
             .map(move |operation| {

@@ -70,7 +70,7 @@ impl Spans {
 
 /// History of a daemon's thread.
 #[derive(Default)]
-pub(super) struct Past {
+pub(super) struct History {
     waits: VecDeque<Wait<Note>>,
     /// Times when it answered requests.
     answers: VecDeque<u64>,
@@ -87,8 +87,8 @@ fn ending_after<T>(waits: &VecDeque<Wait<T>>, time: u64) -> usize {
 
 /// Histories by thread.
 #[derive(Default)]
-pub(super) struct Pasts {
-    threads: FxHashMap<i32, Past>,
+pub(super) struct Histories {
+    threads: FxHashMap<i32, History>,
     /// Threads that have ended.
     dead: VecDeque<i32>,
 }
@@ -113,14 +113,14 @@ pub(super) struct Served {
 impl Engine<'_> {
     /// Remember a wait of a daemon's thread, which runs again.
     pub(super) fn daemon_waited(&mut self, wait: Wait<Note>) {
-        let past = self.pasts.threads.entry(wait.tid).or_default();
-        let oldest = match past.waits.len() == MOST_WAITS {
-            true => past.waits.pop_front(),
+        let history = self.histories.threads.entry(wait.tid).or_default();
+        let oldest = match history.waits.len() == MOST_WAITS {
+            true => history.waits.pop_front(),
             false => None,
         };
-        past.waits.push_back(wait);
+        history.waits.push_back(wait);
         if let Some(mut oldest) = oldest {
-            past.forgotten = past.forgotten.max(oldest.to);
+            history.forgotten = history.forgotten.max(oldest.to);
             // The wait may be part of a request in flight.
             let stitch = self.stitch.as_ref();
             let story = stitch.and_then(|stitch| stitch.in_hand(oldest.tid));
@@ -139,8 +139,8 @@ impl Engine<'_> {
     /// caller has interrupted other work, which the thread resumes.
     pub(super) fn copies(&mut self, tid: i32) {
         let stitch = self.stitch.as_ref();
-        let past = self.pasts.threads.get_mut(&tid);
-        let last = past.and_then(|past| past.waits.back_mut());
+        let history = self.histories.threads.get_mut(&tid);
+        let last = history.and_then(|history| history.waits.back_mut());
         let waker = last.and_then(|wait| wait.waker.as_mut());
         let waker = waker.filter(|waker| waker.why == Why::Request);
         if let Some(waker) = waker.filter(|_| stitch.is_some_and(|s| !s.waits_for_any_ring(tid))) {
@@ -150,34 +150,35 @@ impl Engine<'_> {
 
     /// Note that a thread has answered a request.
     pub(super) fn daemon_answered(&mut self, tid: i32, time: u64) {
-        let past = self.pasts.threads.entry(tid).or_default();
-        if past.answers.len() == MOST_ANSWERS {
-            past.answers.pop_front();
+        let history = self.histories.threads.entry(tid).or_default();
+        if history.answers.len() == MOST_ANSWERS {
+            history.answers.pop_front();
         }
-        past.answers.push_back(time);
+        history.answers.push_back(time);
     }
 
     /// Note that a thread has ended. Requests that it worked on may yet be answered.
     pub(super) fn daemon_ended(&mut self, tid: i32) {
-        if !self.pasts.threads.contains_key(&tid) {
+        if !self.histories.threads.contains_key(&tid) {
             return;
         }
-        self.pasts.dead.push_back(tid);
-        if self.pasts.dead.len() > MOST_DEAD {
-            let oldest = self.pasts.dead.pop_front();
-            let past = oldest.and_then(|tid| self.pasts.threads.remove(&tid));
-            past.iter()
-                .flat_map(|past| &past.waits)
+        self.histories.dead.push_back(tid);
+        if self.histories.dead.len() > MOST_DEAD {
+            let oldest = self.histories.dead.pop_front();
+            let history = oldest.and_then(|tid| self.histories.threads.remove(&tid));
+            history
+                .iter()
+                .flat_map(|history| &history.waits)
                 .for_each(|wait| self.settle(wait));
         }
     }
 
     /// Settle all remembered waits: no later request can claim them.
     pub(super) fn settle_all(&mut self) {
-        let mut threads: Vec<(i32, Past)> = self.pasts.threads.drain().collect();
+        let mut threads: Vec<(i32, History)> = self.histories.threads.drain().collect();
         threads.sort_by_key(|(tid, _)| *tid);
-        for (_, past) in &threads {
-            past.waits.iter().for_each(|wait| self.settle(wait));
+        for (_, history) in &threads {
+            history.waits.iter().for_each(|wait| self.settle(wait));
         }
     }
 
@@ -201,14 +202,14 @@ impl Engine<'_> {
     }
 
     fn claim_span(&mut self, wanted: bool, tid: i32, from: u64, to: u64) -> Worked {
-        let requests = self.ask.graph == Graph::Requests;
-        let past = self.pasts.threads.get_mut(&tid);
-        let forgotten = past.as_ref().map_or(0, |past| past.forgotten);
+        let requests = self.selection.graph == Graph::Requests;
+        let history = self.histories.threads.get_mut(&tid);
+        let forgotten = history.as_ref().map_or(0, |history| history.forgotten);
         let whole = self.switched.contains(&tid) && forgotten <= from;
         // The waits follow each other, since they belong to one thread.
-        let known = past.into_iter().flat_map(|past| {
-            let first = ending_after(&past.waits, from);
-            past.waits.range_mut(first..)
+        let known = history.into_iter().flat_map(|history| {
+            let first = ending_after(&history.waits, from);
+            history.waits.range_mut(first..)
         });
         let known = known.take_while(|wait| wait.from < to);
         let open = self.off.open(tid);
@@ -302,7 +303,7 @@ impl Engine<'_> {
         let mut spans = Vec::new();
         let (mut tid, mut to) = (replier, to);
         for _ in 0..MOST_HOPS {
-            let Some(past) = self.pasts.threads.get(&tid) else {
+            let Some(history) = self.histories.threads.get(&tid) else {
                 break;
             };
             let mut idle = |wait: &Wait<Note>| {
@@ -311,16 +312,16 @@ impl Engine<'_> {
             };
             if Some(tid) == reader {
                 // The span ends when it goes to wait for another request.
-                let mut later = past.waits.iter().filter(|wait| wait.from >= from);
+                let mut later = history.waits.iter().filter(|wait| wait.from >= from);
                 let next = later.find(|wait| idle(wait));
                 let to = next.map_or(to, |wait| wait.from.min(to));
                 spans.push((tid, from, to));
                 break;
             }
-            let answered = past.answers.iter().rev().find(|time| **time < to);
+            let answered = history.answers.iter().rev().find(|time| **time < to);
             let mut since = from.max(answered.map_or(0, |time| *time));
             let mut hop = None;
-            for wait in past.waits.iter().rev().filter(|wait| wait.from < to) {
+            for wait in history.waits.iter().rev().filter(|wait| wait.from < to) {
                 if wait.to <= since {
                     break;
                 }
@@ -371,7 +372,7 @@ mod tests {
     use super::*;
     use crate::events::{Batch, Ev, Layer, Meaning, Role, Side};
     use crate::filters::Filters;
-    use crate::flame::Ask;
+    use crate::flame::Selection;
     use crate::reader::Reader;
 
     const DAEMON: i32 = 500;
@@ -408,13 +409,13 @@ mod tests {
             daemons: vec![(DAEMON, MOUNT)],
             ..Filters::default()
         };
-        let ask = Ask {
+        let selection = Selection {
             graph,
             filters,
             workload: vec![1],
-            ..Ask::default()
+            ..Selection::default()
         };
-        let mut engine = Engine::new(&reader, &catalogue, &ask).unwrap();
+        let mut engine = Engine::new(&reader, &catalogue, &selection).unwrap();
         let mut batch = Batch::default();
         let mut last = 0;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -614,7 +615,7 @@ mod tests {
     ";
 
     #[test]
-    fn who_answers_is_followed_to_who_woke_it_up() {
+    fn the_answering_thread_is_traced_back_to_its_waker() {
         let expected = [
             ("501", 170),
             ("501;[runnable]", 15),
@@ -639,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_wake_up_tells_is_not_known() {
+    fn work_without_a_recorded_wake_up_is_unknown() {
         // 501 ran all the time, and had answered another request meanwhile.
         let text = "
             100 1 begin 7
@@ -674,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_counts_to_the_end() {
+    fn unanswered_requests_count_to_the_end() {
         let text = "
             100 1 begin 7
             100 1 bytes 7 64

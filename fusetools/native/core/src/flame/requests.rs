@@ -26,7 +26,7 @@ impl Engine<'_> {
             if self.among(story) && self.within(story.start()) {
                 self.flame.requests.add(story);
             }
-            if self.ask.graph == Graph::Requests {
+            if self.selection.graph == Graph::Requests {
                 self.story(story, &served);
             }
         }
@@ -46,7 +46,7 @@ impl Engine<'_> {
         };
         let at_daemon = story.at(Mark::Read).is_some() || story.replier >= 0;
         let at_daemon = at_daemon || served.callback.is_some();
-        if !self.within(begin) || self.ask.who == Some(Who::Daemon) && !at_daemon {
+        if !self.within(begin) || self.selection.who == Some(Who::Daemon) && !at_daemon {
             return;
         }
         let end = match story.is_unanswered() {

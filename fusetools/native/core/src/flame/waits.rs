@@ -47,7 +47,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn switch_stack(&mut self, ev: &Ev) {
-        if self.ask.graph == Graph::Requests && ev.v[3] != ABSENT {
+        if self.selection.graph == Graph::Requests && ev.v[3] != ABSENT {
             self.begin_of_wait(ev.tid, ev.v[3]);
         }
         let Some(wait) = self.off.begun(ev.tid, ev.time) else {
@@ -75,14 +75,14 @@ impl Engine<'_> {
     /// Return whether a wait that begins now is selected.
     fn shows(&self, pid: i32, tid: i32, note: &Note) -> bool {
         (note.wanted || !note.requested && self.shows_all(pid, tid, note.who))
-            && self.ask.who.is_none_or(|who| who == note.who)
+            && self.selection.who.is_none_or(|who| who == note.who)
     }
 
     /// Return whether waits outside requests are selected, too.
     fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
-        let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
+        let filtered = self.operations != 0 || !self.selection.filters.connections.is_empty();
         let known = who != Who::Other || self.unknown();
-        self.ask.all && !filtered && known && self.named(pid, tid)
+        self.selection.all && !filtered && known && self.named(pid, tid)
     }
 
     pub(super) fn on(&mut self, tid: i32, time: u64) {
@@ -93,7 +93,7 @@ impl Engine<'_> {
 
     /// Process a wait that has ended, or that the recording's end cuts off.
     pub(super) fn over(&mut self, wait: Wait<Note>) {
-        match self.ask.graph {
+        match self.selection.graph {
             Graph::OnCpu => {}
             _ if wait.note.who == Who::Daemon => self.daemon_waited(wait),
             Graph::Requests => {}
@@ -119,7 +119,7 @@ impl Engine<'_> {
 
     /// Add a wait of a daemon. By now it is known which requests it was for.
     pub(super) fn settle(&mut self, wait: &Wait<Note>) {
-        if self.ask.graph == Graph::Requests {
+        if self.selection.graph == Graph::Requests {
             return;
         }
         let Note {
@@ -140,7 +140,7 @@ impl Engine<'_> {
             true,
             others.flat_map(|(from, to)| claimed.gaps(from, to)),
         );
-        let shown = self.ask.who.is_none_or(|who| who == Who::Daemon);
+        let shown = self.selection.who.is_none_or(|who| who == Who::Daemon);
         let idle = || of_any.gaps(wait.from, wait.to);
         let idle_too = shown && self.shows_all(wait.pid, wait.tid, Who::Daemon);
         if !shown {
@@ -208,8 +208,8 @@ impl Engine<'_> {
         let mut any = false;
         for (state, ns) in parts {
             self.flame.add_state(state, ns);
-            let offwake = self.ask.graph == Graph::OffWake;
-            let states = &self.ask.states;
+            let offwake = self.selection.graph == Graph::OffWake;
+            let states = &self.selection.states;
             let blocked = matches!(state, State::Blocked | State::Either);
             if !states.is_empty() && !states.contains(&state) || offwake && !blocked {
                 continue;
@@ -235,7 +235,7 @@ impl Engine<'_> {
 
     /// Return whether the recording has neither daemons nor a workload, so that it covers everything.
     pub(super) fn unknown(&self) -> bool {
-        self.ask.workload.is_empty() && self.daemons.is_empty()
+        self.selection.workload.is_empty() && self.daemons.is_empty()
     }
 
     /// Append the waker's frames to the waiter's stack, innermost first, so that the two meet.

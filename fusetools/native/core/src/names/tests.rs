@@ -34,7 +34,7 @@ fn connections_of_one_process_have_names_of_their_own() {
 }
 
 #[test]
-fn what_leads_nowhere() {
+fn useless_names_are_ignored() {
     let mut names = Names::new(&[], &[]);
     names.learn(DAEMON, 10, "gone", 0);
     names.learn(DAEMON, 10, "..", 1);
@@ -160,7 +160,7 @@ fn an_open_file_is_known_by_its_handle() {
 
 /// libfuse's handle of a directory is an address; no event shows that the directory is closed.
 #[test]
-fn the_handle_of_a_closed_directory_is_another_files_next() {
+fn a_closed_directorys_handle_may_be_reused() {
     let mut calls = Calls::new();
     for path in ["/d", "/e"] {
         calls.call(OPENDIR, path, 0);
@@ -239,7 +239,7 @@ fn a_renamed_directory_takes_paths_along() {
 
 /// There are too many renames to keep each: no name learned before is sure, of any daemon.
 #[test]
-fn renames_without_end() {
+fn renames_are_bounded() {
     const OTHER: Daemon = (8, ABSENT);
     let mut names = with_rows(&["rename"]);
     names.learn(DAEMON, 1, "a", 10);
@@ -257,7 +257,7 @@ fn renames_without_end() {
 }
 
 #[test]
-fn a_forgotten_inode_may_be_another_file_where_lists_give_inodes() {
+fn a_forgotten_inode_may_be_reused_with_readdirplus() {
     for listed in [true, false] {
         let rows: &[&str] = match listed {
             true => &["forget", "batch_forget", "readdirplus"],
@@ -276,7 +276,7 @@ fn a_forgotten_inode_may_be_another_file_where_lists_give_inodes() {
 }
 
 #[test]
-fn a_list_names_its_files() {
+fn readdirplus_names_its_files() {
     let mut names = with_rows(&["readdirplus"]);
     names.learn(DAEMON, 1, "usr", 10);
     of_inode(&mut names, 0, 10, "");
@@ -298,7 +298,7 @@ fn a_list_names_its_files() {
 }
 
 #[test]
-fn a_handle_that_may_be_anothers_is_no_name() {
+fn an_ambiguous_handle_names_no_file() {
     let mut calls = Calls::new();
     // The daemon does not use handles.
     calls.open("/a", 0);
@@ -320,7 +320,7 @@ fn a_handle_that_may_be_anothers_is_no_name() {
 }
 
 #[test]
-fn a_renamed_file_has_not_the_name_it_was_opened_by() {
+fn a_renamed_file_loses_its_open_name() {
     let mut calls = Calls::new();
     for (handle, path) in [(1, "/a"), (2, "/a/b"), (3, "/ab"), (4, "/c/a")] {
         calls.open(path, handle);
@@ -333,7 +333,7 @@ fn a_renamed_file_has_not_the_name_it_was_opened_by() {
 }
 
 #[test]
-fn what_is_never_answered_is_bounded() {
+fn unanswered_requests_are_bounded() {
     let mut names = Names::new(&[], &[]);
     for unique in 0..3 * MOST_OPEN as u64 {
         names.details(DAEMON, unique);

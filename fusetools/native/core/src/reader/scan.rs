@@ -201,7 +201,7 @@ impl ScanPlan {
             windows,
             switches: catalogue.iter().any(|meaning| of_scheduler(meaning.role)),
             stacks: catalogue.iter().any(|meaning| meaning.role == Role::Stack),
-            calls: catalogue.iter().any(Narrow::needs),
+            calls: catalogue.iter().any(Compat::needs),
             stacked,
         }
     }
@@ -631,7 +631,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_of_time_is_a_window_or_between_two() {
+    fn a_time_is_in_a_window_or_in_a_gap() {
         for windows in [
             None,
             Some(vec![]),

@@ -18,7 +18,7 @@ struct Begun {
     plan: ScanPlan,
     order: Order<Vec<Batch>>,
     join: Join,
-    narrow: Narrow,
+    compat: Compat,
 }
 
 impl Stream {
@@ -49,7 +49,7 @@ impl Stream {
                 plan,
                 order,
                 join: Join::new(&self.catalogue),
-                narrow: Narrow::new(&self.catalogue, reader.arch().as_deref()),
+                compat: Compat::new(&self.catalogue, reader.arch().as_deref()),
                 reader,
             });
         }
@@ -94,7 +94,7 @@ impl Stream {
         let mut batches = std::mem::take(&mut begun.order.sink);
         for batch in &mut batches {
             begun.join.number(batch);
-            begun.narrow.number(batch, &mut Vec::new());
+            begun.compat.number(batch, &mut Vec::new());
         }
         batches
     }

@@ -36,7 +36,7 @@ impl Reader {
     pub fn keep(&mut self, window: &Window) -> Result<Extent, Error> {
         // By CPU: bytes, and the oldest time.
         let mut buffers: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
-        let mut records = self.as_rounds_tell();
+        let mut records = self.records_by_rounds();
         while let Some(record) = records.next_in_file() {
             let Some(time) = record.time else { continue };
             let layout = record.event.and_then(|event| self.parts.attrs.get(event));

@@ -160,7 +160,7 @@ impl Tables {
         if self.known.len() >= MOST_ADDRESSES {
             self.known.clear();
         }
-        let known = match self.tells(address) {
+        let known = match self.describe(address) {
             Some(by_tables) => by_tables,
             None if self.go => Known::Go,
             None if self.eh_frame.is_some() => Known::No,
@@ -218,7 +218,7 @@ impl Tables {
     }
 
     /// Return the tables' description of the caller of this address, if it needs only registers that are followed.
-    fn tells(&mut self, address: u64) -> Option<Known> {
+    fn describe(&mut self, address: u64) -> Option<Known> {
         self.described(address, |fde, section, bases| {
             let mut context = UnwindContext::new();
             let row = fde.unwind_info_for_address(section, bases, &mut context, address);
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_two_segments_share_is_of_the_one_that_begins_there() {
+    fn a_shared_page_is_of_the_segment_that_begins_there() {
         // As lld lays them out: code continues in the file's page where the part before it ended, but in a page of its
         // own in memory.
         let loads = [(0x1000, 0x80b54, 0), (0x82b54, 0x23adec, 0x80b54)];

@@ -10,7 +10,7 @@ use crate::events::{Batch, Ev, Meaning, Role, Side};
 use crate::files::VDSO;
 use crate::operations::Arch;
 
-pub(crate) struct Narrow {
+pub(crate) struct Compat {
     arch: Arch,
     /// By the event's number in the catalogue: it is a system call.
     calls: Vec<bool>,
@@ -25,7 +25,7 @@ pub(crate) struct Narrow {
 pub(crate) struct Change {
     from: u64,
     pid: i32,
-    narrow: bool,
+    is_32bit: bool,
 }
 
 impl Change {
@@ -33,16 +33,16 @@ impl Change {
     pub const MOST: usize = 1 << 20;
 }
 
-impl Narrow {
+impl Compat {
     /// Return whether such events have a system call's number.
     pub fn needs(row: &Meaning) -> bool {
         matches!(row.role, Role::SysEnter | Role::SysExit)
     }
 
-    pub fn new(catalogue: &[Meaning], arch: Option<&str>) -> Narrow {
-        Narrow {
+    pub fn new(catalogue: &[Meaning], arch: Option<&str>) -> Compat {
+        Compat {
             arch: Arch::new(arch),
-            calls: catalogue.iter().map(Narrow::needs).collect(),
+            calls: catalogue.iter().map(Compat::needs).collect(),
             processes: FxHashSet::default(),
             numbers: FxHashMap::default(),
             last: 0,
@@ -51,7 +51,7 @@ impl Narrow {
 
     /// Give these calls the machine's own numbers, and add to `changes`. Batches come in order.
     pub fn number(&mut self, batch: &mut Batch, changes: &mut Vec<Change>) {
-        if self.processes.is_empty() && !batch.side.iter().any(begins_narrow) {
+        if self.processes.is_empty() && !batch.side.iter().any(begins_32bit) {
             self.last = batch.events.last().map_or(self.last, |event| event.time);
             return;
         }
@@ -81,7 +81,7 @@ impl Narrow {
                 if change.from > event.time {
                     break;
                 }
-                self.set(change.pid, change.narrow);
+                self.set(change.pid, change.is_32bit);
                 *changes = left;
             }
             self.event(event);
@@ -94,26 +94,30 @@ impl Narrow {
             let number = event.v[0];
             let arch = self.arch;
             let own = self.numbers.entry(number);
-            event.v[0] = *own.or_insert_with(|| arch.of_narrow(number));
+            event.v[0] = *own.or_insert_with(|| arch.from_32bit(number));
         }
     }
 
     fn side(&mut self, record: &Side, changes: &mut Vec<Change>) {
-        let (pid, narrow) = match record {
-            Side::Map(map) if map.path == VDSO => (map.pid, begins_narrow(record)),
+        let (pid, is_32bit) = match record {
+            Side::Map(map) if map.path == VDSO => (map.pid, begins_32bit(record)),
             Side::Fork { pid, ppid, .. } if pid != ppid => (*pid, self.processes.contains(ppid)),
             _ => return,
         };
-        if self.set(pid, narrow) && changes.len() < Change::MOST {
+        if self.set(pid, is_32bit) && changes.len() < Change::MOST {
             // It comes after the events so far, whatever its own time.
             let from = Side::due(Some(record)).max(self.last.saturating_add(1));
-            changes.push(Change { from, pid, narrow });
+            changes.push(Change {
+                from,
+                pid,
+                is_32bit,
+            });
         }
     }
 
     /// Note the kind of program that a process runs. Return whether that is new.
-    fn set(&mut self, pid: i32, narrow: bool) -> bool {
-        match narrow {
+    fn set(&mut self, pid: i32, is_32bit: bool) -> bool {
+        match is_32bit {
             true => self.processes.insert(pid),
             false => self.processes.remove(&pid),
         }
@@ -121,7 +125,7 @@ impl Narrow {
 }
 
 /// Return whether a process has, from now on, a program whose addresses have 32 bits.
-fn begins_narrow(record: &Side) -> bool {
+fn begins_32bit(record: &Side) -> bool {
     matches!(record, Side::Map(map) if map.path == VDSO && map.start >> 32 == 0)
 }
 
@@ -163,7 +167,7 @@ mod tests {
             role: Role::SysEnter,
         };
         let arch = Some("x86_64");
-        let mut narrow = Narrow::new(std::slice::from_ref(&enter), arch);
+        let mut compat = Compat::new(std::slice::from_ref(&enter), arch);
         let (mut found, mut calls, mut changes) = (Vec::new(), Vec::new(), Vec::new());
         for (side, events) in batches {
             calls.extend(events.clone());
@@ -172,7 +176,7 @@ mod tests {
                 events,
                 stacks: Vec::new(),
             };
-            narrow.number(&mut batch, &mut changes);
+            compat.number(&mut batch, &mut changes);
             found.extend(batch.events.iter().map(|event| event.v[0]));
         }
         // A further pass that reads only the calls from some call on.
@@ -181,7 +185,7 @@ mod tests {
                 events: calls[first..].to_vec(),
                 ..Batch::default()
             };
-            Narrow::new(std::slice::from_ref(&enter), arch)
+            Compat::new(std::slice::from_ref(&enter), arch)
                 .number_again(&mut batch, &mut &changes[..]);
             let again = batch.events.iter().map(|event| event.v[0]);
             assert!(again.eq(found[first..].iter().copied()), "from {first}");
@@ -191,7 +195,7 @@ mod tests {
 
     /// i386: 3 is read, 11 execve. x86-64: 3 is close, 0 read, 59 execve.
     #[test]
-    fn a_program_of_32_bits_makes_other_calls() {
+    fn calls_of_32bit_programs_have_64bit_numbers() {
         let fork = |time, pid, ppid| Side::Fork {
             time,
             pid,
