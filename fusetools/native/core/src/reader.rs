@@ -37,7 +37,6 @@ use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::files::VDSO;
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::join::{Begins, Join};
-use crate::narrow::Narrow;
 use crate::record::{self, bit, u32_at, u64_at, Header, Layout, NoRecord};
 use crate::threads;
 
@@ -268,7 +267,7 @@ impl Reader {
         stacked.map(|(event, _)| &*event.name).collect()
     }
 
-    /// The events whose samples may hold memory or registers of processes: copies of stacks, or parts that are unknown here.
+    /// Return the events whose samples may hold memory or registers of processes: copies of stacks, or parts that are unknown here.
     pub fn of_memory(&self) -> Vec<String> {
         let known = bit::IP | bit::TID | bit::TIME | bit::ADDR | bit::READ | bit::CALLCHAIN;
         let known = known | bit::ID | bit::CPU | bit::PERIOD | bit::STREAM_ID | bit::RAW;
@@ -278,7 +277,7 @@ impl Reader {
         more.map(|(event, _)| event.name.clone()).collect()
     }
 
-    /// The kernel's symbols, as the recording has them: those it needs, or all, or none.
+    /// Return the kernel's symbols in the recording: those it needs, or all. None without symbols.
     pub fn kallsyms(&self) -> Option<&[u8]> {
         let range = &self.tracing()?.kallsyms;
         self.bytes
