@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-snaps fuzz lint bench \
+.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
   clean install install-tests build samples
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
+	@echo 'make test-races     what another user who renames all that root makes can reach, in N=1000 rounds'
 	@echo 'make test-leaks     what a user of sudo can read of others, in N=1000 combinations of limits, faults and kills'
 	@echo 'make test-snaps     the memory of a flight recorder that writes N=500 recordings'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
@@ -98,6 +99,9 @@ test-faults: install-tests samples $(VENV)/.tested
 	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py $(AGAIN)
 
 N := 1000
+test-races: install-tests samples $(VENV)/.tested
+	ROUNDS=$(N) $(PY) -m pytest --quiet tests/unit/test_output.py
+
 test-leaks: install-tests samples $(VENV)/.tested
 	$(PY) tests/faults/leaks.py $(N)
 

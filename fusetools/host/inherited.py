@@ -94,6 +94,11 @@ def too_low() -> str:
     return next(low, "")
 
 
+def descriptors() -> tuple[int, ...]:
+    """Return the caller's descriptors above 2, which the workload inherits."""
+    return _callers.descriptors if _callers else ()
+
+
 def give_back() -> None:
     """Give the caller's settings to this process, a child of fusetools that becomes the workload
     and is still root. To be called right before exec, with limit_processes()."""

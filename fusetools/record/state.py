@@ -342,17 +342,18 @@ def _holder(lock: Path) -> int | None:
 
 def _words(pid: int, path: Path) -> str:
     """Who holds the lock in a folder: it writes its command right after it got the lock."""
+    files = Files(Path("/"))
     for _ in range(20):
         with contextlib.suppress(OSError, ValueError, TypeError):
             with (path / "lock").open("rb") as lock:
                 writer, *words = json.loads(lock.read(1 << 20))
             if writer == pid:
                 return f"pid {pid}: {' '.join(words)}"
-            if writer > 0 and started(writer) is None:
+            if writer == lock_holder(files, (path / "lock").stat()):  # it took the lock
                 what = f"left behind by {' '.join(words)}, which has ended"
-                return f"pid {pid} ({comm(Files(Path('/')), pid)}), {what}"
+                return f"pid {pid} ({comm(files, pid)}), {what}"
         time.sleep(0.01)
-    return f"pid {pid}: {comm(Files(Path('/')), pid)}"
+    return f"pid {pid}: {comm(files, pid)}"
 
 
 def _short(words: str) -> str:

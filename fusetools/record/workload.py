@@ -99,7 +99,9 @@ class Workload:
         if self.pid == 0:
             try:
                 # Its program may be loaded for ever: then it must not hold our lock.
-                close_own(released, fail, *(() if log is None else (log,)))
+                close_own(
+                    released, fail, *inherited.descriptors(), *(() if log is None else (log,))
+                )
                 _run(
                     self.command,
                     user,

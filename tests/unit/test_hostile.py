@@ -389,7 +389,7 @@ def test_merging_has_no_rights(tmp_path: Path) -> None:
 
 def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merger, "_CODE", "import os; os.abort()")
-    with pytest.raises(merger.Stuck, match="failed"):
+    with pytest.raises(merger.Stuck, match="ended: SIGABRT"):
         merger.Merger().merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
 
 
@@ -502,11 +502,11 @@ def test_processes_of_any_name(name: str) -> None:
 
 
 def test_clean_names_what_it_removed_harmlessly(
-    run: Invoke, monkeypatch: pytest.MonkeyPatch
+    run: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     removed = Removed(("/tmp/\udcff\x1b[2J/.x.00000000",), ())
-    lock = contextlib.nullcontext(SimpleNamespace(clean=lambda: removed, beside=list, unmount=bool))
-    monkeypatch.setattr(state, "Lock", lambda _: lock)
+    found = SimpleNamespace(clean=lambda: removed, beside=list, unmount=bool, place=tmp_path)
+    monkeypatch.setattr(state, "Recordings", lambda: contextlib.nullcontext(found))
     done = run("clean")
     assert done.exit_code == 0
     assert done.output == "removed /tmp/\\udcff\\x1b[2J/.x.00000000\n"
