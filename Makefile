@@ -53,6 +53,7 @@ samples:
 lint: $(VENV)/.tested
 	ruff check .
 	ruff format --check .
+	$(PY) tools/english.py
 	mypy
 	for folder in live vm flamegraphs; do mypy --no-error-summary tests/$$folder/conftest.py; done
 	mkdir -p target

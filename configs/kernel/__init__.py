@@ -1,1 +1,1 @@
-"""What to trace in the kernel, by what the kernel has."""
+"""Kernel functions and tracepoints to trace, by the features of the kernel."""

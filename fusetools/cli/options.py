@@ -192,7 +192,7 @@ def _with(function: F, *names: str) -> F:
 
 
 class FilterOptions(TypedDict):
-    """What recording_options() and the like pass to a command besides path and layers."""
+    """Arguments that recording_options() and the like pass to a command besides path and layers."""
 
     pids: tuple[int, ...]
     comms: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What is stuck on a host's FUSE mounts, and why."""
+"""Answer of `fusetools stuck`: the hangs on a host's FUSE mounts, and their causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! What happens on mounts at this moment: requests as they end, out of what perf writes to a pipe.
+//! Activity of mounts at this moment: requests as they end, from the stream that perf writes to a pipe.
 
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ struct Row {
     path: u32,
 }
 
-/// What requests are grouped by.
+/// The key by which requests are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Operation,
@@ -53,7 +53,7 @@ pub enum By {
     Label,
     File,
     Directory,
-    /// Of the daemon.
+    /// Thread of the daemon.
     Thread,
 }
 
@@ -76,7 +76,7 @@ impl By {
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub label: String,
-    /// Of the process, or the daemon's thread.
+    /// Number of the process, or of the daemon's thread.
     pub id: Option<i32>,
     pub connection: Option<u64>,
     pub requests: u64,
@@ -97,7 +97,7 @@ pub struct Group {
     pub under_way: u64,
 }
 
-/// What rows are sorted by, the greatest first.
+/// The figure by which rows are sorted, the greatest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     Requests,
@@ -146,7 +146,7 @@ pub struct View<'a> {
     /// Rows at most, and what their labels must contain.
     pub most: usize,
     pub contains: &'a str,
-    /// Of processes, for `By::Label`.
+    /// Labels of processes, for `By::Label`.
     pub labels: &'a FxHashMap<i32, String>,
     /// Mount points by connection.
     pub mounts: &'a FxHashMap<u64, String>,
@@ -377,7 +377,7 @@ impl Now {
         }
     }
 
-    /// Whether paths are wanted from now on.
+    /// Set whether paths are wanted from now on.
     pub fn set_paths(&mut self, with: bool) {
         if let Some(ended) = self.ended() {
             ended.with_paths = with;

@@ -180,7 +180,7 @@ fn copies_become_call_chains() {
     assert!(reader.attrs()[0].layout.has_user_stack());
 }
 
-/// Of a user, whose own process is 7, with code at 0x1000 to 0x2000.
+/// Options of a user whose own process is 7, with code at 0x1000 to 0x2000.
 fn private(files: Option<Files>) -> Extras {
     let code = Map {
         time: 0,

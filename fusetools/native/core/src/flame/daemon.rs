@@ -1,7 +1,7 @@
 //! Waits of a daemon's threads, and the requests that they were for.
 //!
-//! Which request a thread works on may be known only when that request is answered: a daemon without callbacks has the
-//! window from its read to its reply. So a daemon's waits are remembered until then.
+//! A thread's request may be known only when it is answered: a daemon without callbacks has the window from its read to its
+//! reply. So a daemon's waits are remembered until then.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Which task has a CPU or waits for one, which woke which; threads that begin and end.
+//! States of tasks (on a CPU, waiting for one), wake-ups, and threads that begin and end.
 
 use super::*;
 
