@@ -453,6 +453,9 @@ class Interval(TypedDict):
 class CoreError(Exception):
     """A failure. `args`: (what failed, why), one line each."""
 
+class OtherHostError(CoreError):
+    """The recordings are of different hosts."""
+
 def btf(
     vmlinux: bytes, module: bytes | None, members: Sequence[str], structures: Sequence[str]
 ) -> tuple[dict[str, tuple[int, int, int]], dict[str, list[str]]]:

@@ -29,6 +29,17 @@ def took(seconds: float) -> str:
     return f"{seconds:,.1f} s" if seconds >= 0.1 else duration(1e9 * seconds)
 
 
+def ago(seconds: float | None) -> str:
+    """How long something has lasted until now: "0.3 s", "312 s", "2.4 h"."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 1000:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
+
+
 def number(value: float | None, sign: str = "") -> str:
     """Format a count with thousands separators, or a rate with three significant digits."""
     if value is None:

@@ -6,13 +6,14 @@ A recording is an untrusted file: each value read from it is checked, and invali
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
+from fusetools.reasons import Code, Reason, Value
 
 # Bytes that are copied of a user stack. These shares of stacks reached the thread's start (Debian
 # 12; sample client as shipped, bindfs, sshfs; all waits but those for the next request):
@@ -24,7 +25,8 @@ LEAST_STACK_BYTES = 512
 MOST_STACK_BYTES = 65528
 
 Row = dict[str, object]
-FORMAT = 1
+FORMAT = 2
+READ = (1, FORMAT)  # format 1 has sentences instead of reasons
 LONGEST = 1e10  # maximum length of a recording in seconds
 BYTES = 16 << 20  # write::SESSION_MAX in the core
 # Roles of the kernel's events that show file names. Each covers some operations only.
@@ -157,7 +159,7 @@ class Session:
     descendants: tuple[int, ...] = ()
     mounts: tuple[Mount, ...] = ()
     probes: tuple[Probe, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Reason, ...] = ()
     misses: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
     probe_cost_ns: int | None = None
@@ -194,7 +196,7 @@ class Session:
             "descendants": list(self.descendants),
             "mounts": [dict(vars(mount)) for mount in self.mounts],
             "probes": [dict(vars(probe)) for probe in self.probes],
-            "missing": [dict(vars(missing)) for missing in self.missing],
+            "missing": [dict(vars(reason)) for reason in self.missing],
             "misses": dict(self.misses),
             "lost": dict(self.lost),
             "probe_cost_ns": self.probe_cost_ns,
@@ -241,7 +243,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
         why = "the recording's own facts cannot be read: names are guessed"
         return Session(made_by_fusetools=False), [why]
     warnings = []
-    if data.get("format") != FORMAT:
+    if data.get("format") not in READ:
         warnings.append("made by another version of fusetools: some facts may be missing")
     probes = []
     for row in _dicts(data.get("probes")):
@@ -280,7 +282,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             ),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
-            missing=tuple(map(_missing, _dicts(data.get("missing") or data.get("unavailable")))),
+            missing=tuple(map(_reason, _dicts(data.get("missing") or data.get("unavailable")))),
             misses=_counters(data.get("misses")),
             lost=_counters(data.get("lost")),
             probe_cost_ns=natural(data.get("probe_cost_ns")),
@@ -343,14 +345,52 @@ def _mount(row: Row) -> Mount:
     )
 
 
-def _missing(row: Row) -> Missing:
+def _reason(row: Row) -> Reason:
+    if not isinstance(row.get("code"), str):
+        return _in_words(row)
+    subject = {
+        str(name): value
+        for name, item in _dict(row.get("subject")).items()
+        if (value := _value(item)) is not None
+    }
+    figures = {
+        str(name): number
+        for name, item in _dict(row.get("figures")).items()
+        if (number := _number(item)) is not None
+    }
+    code = next((code for code in Code if code == row["code"]), None)
+    if code is None:  # of a newer version
+        code, subject = Code.OTHER, {**subject, "what": str(row["code"])}
+    return Reason(code, subject, figures, _text(row.get("fix")), _text(row.get("layer")))
+
+
+def _in_words(row: Row) -> Reason:
+    """The reason of an older recording, which has sentences alone."""
     what, why = (str(row.get(key) or "") for key in ("what", "why"))
     fix = str(row.get("fix") or row.get("mend") or "")  # "mend" in older recordings
     layer = row.get("layer")
     if not isinstance(layer, str):  # older recordings lack it
         words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
         layer = next((words[word] for word in words if word in what), "")
-    return Missing(what, why, fix, layer)
+    subject: dict[str, Value] = {"what": what, "why": why}
+    if match := re.fullmatch(r"daemon of (.+)", what, re.DOTALL):
+        subject.update(part="daemon", path=match[1])
+    return Reason(Code.OTHER, subject, fix=fix, layer=layer)
+
+
+def _value(value: object) -> Value | None:
+    """Part of a reason's subject."""
+    if isinstance(value, list):
+        parts = [part for item in value if isinstance(part := _value(item), (str, int))]
+        return tuple(parts)
+    return value if isinstance(value, str) else natural(value)
+
+
+def _number(value: object) -> int | float | None:
+    """Figure of a reason."""
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return natural(value)
 
 
 def _took(row: Row) -> Took | None:

@@ -15,8 +15,8 @@ from fusetools.answers.graph import graph as call_graph
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.errors import Error
-from fusetools.figures import share
 from fusetools.host.files import answers
+from fusetools.reasons import Code, Reason
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
 from fusetools.session import MOST_STACK_BYTES
@@ -208,74 +208,63 @@ def _named(symbols: tuple[bool, int, int], given: str | None) -> Named:
 
 def _notes(
     source: Source, graph: str, answer: core.native.Flame, symfs: str | None
-) -> Iterator[str]:
-    session, described = source.session, source.described
-    path, host = shlex.quote(str(source.path)), described["hostname"]
-    if host in ("", "(none)", "localhost"):  # not set
-        host = "its host"
-    merge = f"fix, on {host}: fusetools merge {path} -o {path}"
-
-    def listed(files: Sequence[str]) -> str:
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        return f"{', '.join(files[:3])}{more}"
-
+) -> Iterator[Reason]:
+    path, host = shlex.quote(str(source.path)), source.described["hostname"] or ""
+    if host in ("(none)", "localhost"):  # it has none of its own
+        host = ""
+    merge, elsewhere = f"fusetools merge {path} -o {path}", {"host": host}
     known, addresses, nameless = answer["kernel"]
     if nameless and not known:
-        yield (
-            f"{nameless:,} of {addresses:,} kernel addresses have no name: the recording holds no "
-            "kernel symbols; --kallsyms FILE takes them from a copy of its host's /proc/kallsyms "
-            f"of that boot; {merge}"
-        )
+        figures = {"nameless": nameless, "addresses": addresses}
+        yield Reason(Code.KERNEL_UNNAMED, elsewhere, figures, merge)
     if answer["copied"]:
-        yield f"copies of user stacks are not unwound; {merge}"
+        yield Reason(Code.COPIES_NOT_UNWOUND, elsewhere, fix=merge)
     known, addresses, nameless = answer["user"]
     if nameless and not known:
-        yield (
-            f"{nameless:,} of {addresses:,} user addresses have no name: the recording holds no "
-            f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
-        )
+        figures = {"nameless": nameless, "addresses": addresses}
+        yield Reason(Code.USER_UNNAMED, elsewhere, figures, merge)
     elif files := answer["without_symbols"]:
-        where = "not in the recording" if symfs is None else f"not below {symfs}"
-        yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
+        below = {} if symfs is None else {"folder": symfs}
+        yield Reason(Code.FILES_NOT_FOUND, {"files": tuple(files), **below})
     if known and (files := answer["stripped"]):
-        yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
+        yield Reason(Code.FILES_STRIPPED, {"files": tuple(files)})
     total, cut = answer["shown"][1], _cut(graph, answer) or 0
     if cut * 1000 >= total > 0:
-        note = f"{share(cut, total)} of the time has stacks cut before their thread's start"
-        if 0 < answer["daemons"] < total:
-            note += f" (of the daemon's time: {share(answer['cut_daemons'], answer['daemons'])})"
-        deep, unknown = answer["cut_copied"], answer["cut_unknown"]
-        # Copies of all stacks complete the others; the unwinder supports only x86-64.
-        copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
-        copy = copy and not answer["copied"] and (cut - deep - unknown) * 1000 >= total
-        yield note + (f"; fix: {COPY.format('dwarf')}" if copy else "")
-        if unknown * 1000 >= total:
-            yield (
-                f"{share(unknown, total)} has stacks that cannot be followed through code without "
-                "unwind tables (made at run time, or by hand)"
-            )
-        if deep * 1000 >= total:
-            size = session.stack_bytes
-            larger = min(4 * size, MOST_STACK_BYTES)
-            how = f"{session.call_graph or 'dwarf'},{larger}"
-            fix = f"; fix: {COPY.format(how)}" if larger > size else ""
-            yield f"{share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
+        yield from _cut_notes(source, answer, cut)
     if graph == "off-wake" and answer["wakers"] and answer["wakers_stackless"] == answer["wakers"]:
-        yield "the wakers' stacks were not recorded; fix: fusetools record --wakers -- WORKLOAD"
+        yield Reason(Code.WAKERS_STACKLESS, fix="fusetools record --wakers -- WORKLOAD")
     if answer["full"]:
-        yield "too many different stacks: some are cut"
+        yield Reason(Code.TOO_MANY_STACKS)
 
 
-def sampled(taken: int, alike: int) -> Iterator[str]:
+def _cut_notes(source: Source, answer: core.native.Flame, cut: int) -> Iterator[Reason]:
+    """Yield how much time has incomplete stacks, and why."""
+    session, total = source.session, answer["shown"][1]
+    shares = {"time_share": cut / total}
+    if 0 < answer["daemons"] < total:
+        shares["daemon_share"] = answer["cut_daemons"] / answer["daemons"]
+    deep, unknown = answer["cut_copied"], answer["cut_unknown"]
+    # Copies of all stacks complete the others; the unwinder supports only x86-64.
+    copy = source.described["arch"] == "x86_64" and session.call_graph != "dwarf"
+    copy = copy and not answer["copied"] and (cut - deep - unknown) * 1000 >= total
+    yield Reason(Code.STACKS_CUT, {}, shares, COPY.format("dwarf") if copy else "")
+    if unknown * 1000 >= total:
+        yield Reason(Code.STACKS_WITHOUT_TABLES, {}, {"time_share": unknown / total})
+    if deep * 1000 >= total:
+        size = session.stack_bytes
+        larger = min(4 * size, MOST_STACK_BYTES)
+        fix = COPY.format(f"{session.call_graph or 'dwarf'},{larger}") if larger > size else ""
+        figures = {"time_share": deep / total, "copied_bytes": size}
+        yield Reason(Code.STACKS_TOO_DEEP, {}, figures, fix)
+
+
+def sampled(taken: int, alike: int) -> Iterator[Reason]:
     """Yield a note if stacks were sampled.
 
     ``taken``: switches with a stack of their own; ``alike``: with the stack of a similar switch."""
     if alike and taken:
-        yield (
-            f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of another wait "
-            "alike (same process, system call and operation); times are exact, shares of stacks "
-            f"within {98 / taken**0.5:.1f} % (95 % confidence)"
-        )
+        figures = {"alike": alike, "waits": taken + alike, "error_share": 0.98 / taken**0.5}
+        yield Reason(Code.STACKS_SAMPLED, {}, figures)
 
 
 def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:

@@ -16,9 +16,9 @@ from fusetools.answers.filters import Filters
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE, OPERATIONS, TRACE_DAT
 from fusetools.patterns import suggestion
+from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
 if TYPE_CHECKING:
@@ -118,14 +118,12 @@ class Source:
         ``layers``: only these; none: all."""
         if self.detail != "latency":
             return facts
-        why, again = "recorded with --detail latency", self.with_detail("stages")
-        names = {
-            "syscall": "system calls",
-            "kernel": "kernel functions",
-            "off_cpu": "switches of tasks",
-        }
-        layers = layers or tuple(names)
-        lacking = (Missing(names[layer], why, again, layer) for layer in layers if layer in names)
+        again = self.with_detail("stages")
+        lacking = (
+            Reason(Code.LOW_DETAIL, {"detail": self.detail}, {}, again, layer)
+            for layer in layers or LOW_DETAIL
+            if layer in LOW_DETAIL
+        )
         return replace(facts, missing=(*facts.missing, *lacking))
 
     @property

@@ -9,7 +9,7 @@ from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
-from fusetools.missing import Missing
+from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
 from fusetools.results.stages import OperationStages, Stage, Stages
 
@@ -153,16 +153,19 @@ def _stage(
     )
 
 
-def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
+def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Reason]:
     """List the stages that this recording cannot separate."""
     roles = {(p.layer, p.role) for p in catalogue}
     again = "fusetools record -- WORKLOAD"
     by_layer = {m.layer: m for m in facts.missing}
     missing = []
 
-    def miss(what: str, why: str, layer: str, fix: str = again) -> None:
-        m = by_layer.get(layer)
-        missing.append(Missing(what, m.why if m else why, m.fix if m else fix, layer))
+    def miss(code: Code, layer: str, fix: str = again) -> None:
+        if m := by_layer.get(layer):
+            subject = {**m.subject, "cause": m.code.value}
+            missing.append(Reason(code, subject, m.figures, m.fix, layer))
+        else:
+            missing.append(Reason(code, fix=fix, layer=layer))
 
     syscalls = ("syscall", "sys_enter") in roles
     entered = [
@@ -174,33 +177,16 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
         and not any(q.event == p.event and q.layer == "request" for q in catalogue)
     ]
     if not syscalls:
-        miss("VFS entry and VFS exit are not recorded", "no system calls are recorded", "syscall")
+        miss(Code.NO_VFS_STAGES, "syscall")
     elif not entered:
-        miss(
-            "VFS entry and setup cannot be separated in this recording",
-            "no kernel functions are recorded",
-            "kernel",
-        )
+        miss(Code.VFS_ENTRY_JOINED, "kernel")
     callbacks = ("daemon", "entry") in roles
     if not callbacks and not syscalls:
-        miss("time in the daemon cannot be broken down", "no callbacks are recorded", "daemon")
+        miss(Code.DAEMON_NOT_SPLIT, "daemon")
     elif not callbacks:
-        miss(
-            "the daemon's time begins when it reads a request",
-            "no callbacks are recorded",
-            "daemon",
-            "",
-        )
+        miss(Code.DAEMON_FROM_READ, "daemon", "")
     if not (syscalls or ("request", "sent") in roles):
-        miss(
-            "queue and dispatch cannot be separated in this recording",
-            "no system calls are recorded",
-            "syscall",
-        )
+        miss(Code.QUEUE_JOINED, "syscall")
     if ("syscall", "switch") not in roles:
-        miss(
-            "caller wake-up and VFS exit cannot be separated; waits have no states",
-            "sched_switch is not recorded",
-            "off_cpu",
-        )
+        miss(Code.CALLER_WAKEUP_JOINED, "off_cpu")
     return missing

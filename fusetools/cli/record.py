@@ -15,7 +15,6 @@ from fusetools.cli.options import LOST, pid, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.host.files import absolute
-from fusetools.missing import Missing
 from fusetools.plan.request import (
     BACKENDS,
     CALL_GRAPHS,
@@ -27,6 +26,7 @@ from fusetools.plan.request import (
     Request,
     Workload,
 )
+from fusetools.reasons import Reason
 from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
 
 if TYPE_CHECKING:  # slow to import
@@ -306,7 +306,7 @@ def command(
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
-def _waited(connections: Sequence[int]) -> list[Missing]:
+def _waited(connections: Sequence[int]) -> list[Reason]:
     from fusetools.now.waited import waited  # only for who may record
 
     return waited(connections)
@@ -340,7 +340,7 @@ def _fly(request: Flight, as_json: bool) -> None:
     from fusetools.render.json.answer import render as to_json
     from fusetools.results.record import Outcome
 
-    known: set[Missing] = set()
+    known: set[Reason] = set()
 
     def armed(plan: ProbePlan, removed: Removed, buffer: int) -> None:
         _began(plan, removed)
@@ -404,7 +404,7 @@ def _ended(request: Request, outcome: Outcome) -> None:
     _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
 
 
-def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
+def _notes(outcome: Outcome, known: Collection[Reason] = ()) -> None:
     """Print what is wrong with the recording; ``known``: what has been printed already."""
     from fusetools.printable import printable
     from fusetools.render.text.footer import throttled, ways_out
@@ -418,6 +418,6 @@ def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
     for missing in outcome.missing:
         if missing in known:
             continue
-        _say(f"  missing: {missing.what}: {missing.why}")
+        _say(f"  missing: {missing.text}")
         for line in ways_out(missing.fix, " " * 6):
             _say(line)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.experiments.estimate import estimate
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Workload
+from fusetools.reasons import Reason
 from fusetools.record.preflight import output_of, prepared
 from fusetools.record.session import Interrupted, Recording
 from fusetools.record.timed import check, timed
@@ -57,7 +57,7 @@ def overhead(
     """
     with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
-        missing: dict[str, Missing] = {}
+        missing: dict[Reason, Reason] = {}  # by all but the figures
         warnings: dict[str, None] = {}
         lost = 0
 
@@ -79,8 +79,8 @@ def overhead(
                 outcome = recording.finish()
                 run = recording.measured()
             check(outcome, request.command, log)
-            for m in outcome.missing:  # keyed by `what`, as a number in `why` may differ
-                missing.setdefault(m.what, m)
+            for m in outcome.missing:  # figures differ between runs
+                missing.setdefault(replace(m, figures={}), m)
             warnings.update(dict.fromkeys(outcome.warnings))
             lost += outcome.lost
             return run

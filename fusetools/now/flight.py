@@ -33,10 +33,9 @@ from typing import NamedTuple, TypeVar
 from fusetools import session
 from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.figures import binary, size, took
+from fusetools.figures import binary, size
 from fusetools.host.facts import Tool
 from fusetools.host.files import Files, by_descriptor
-from fusetools.missing import Missing
 from fusetools.now import machine
 from fusetools.now.conditions import Cause, Conditions, Requests
 from fusetools.now.forked import Forked
@@ -47,6 +46,7 @@ from fusetools.plan.bundles import bundled
 from fusetools.plan.conditions import Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Flight
+from fusetools.reasons import Code, Reason
 from fusetools.record import waiting
 from fusetools.record.finishing import Finishing
 from fusetools.record.handover import give
@@ -441,17 +441,18 @@ class _Recorded(Finishing):
         self.started = datetime.now(timezone.utc) - timedelta(
             seconds=(time.monotonic_ns() - begin) / 1e9
         )
-        what = f"what happened earlier than {took(self.outcome.seconds)} before its end"
+        figures = {"held_ns": round(1e9 * self.outcome.seconds)}
         if overwritten:
             lasts = max(upto - begin, 1)
             more = _power_of_two(int(buffer * length / lasts))
-            why = f"the buffers of {binary(buffer)} were full ({took(length / 1e9)} were wanted)"
+            figures.update(buffer_bytes=buffer, wanted_ns=length)
             fix = f"fusetools record --flight {self.request_seconds} --buffer {binary(more)}"
-            self.missing.append(Missing(what, why, f"{fix}   (or less --detail)"))
+            fix += "   (or less --detail)"
+            self.missing.append(Reason(Code.BUFFERS_FULL, {}, figures, fix))
         elif begin <= since and upto - since < length:
             first = since == self.flight.begun
-            why = "the flight recorder had begun then" if first else "another recording holds it"
-            self.missing.append(Missing(what, why))
+            code = Code.RECORDER_BEGAN if first else Code.IN_ANOTHER_RECORDING
+            self.missing.append(Reason(code, {}, figures))
         return merged
 
     @property

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fusetools.figures import plural
-from fusetools.missing import Missing
 from fusetools.now.fusectl import counter, fusectl
+from fusetools.reasons import Code, Reason, Value
 
 if TYPE_CHECKING:  # slow to import, as what looks for callers
     from fusetools.results.stuck import Blocked, Stuck
@@ -16,7 +15,7 @@ if TYPE_CHECKING:  # slow to import, as what looks for callers
 NAMED = 3  # of the callers
 
 
-def waited(connections: Sequence[int]) -> list[Missing]:
+def waited(connections: Sequence[int]) -> list[Reason]:
     """Of FUSE connections, now; their mounts are not touched."""
     with fusectl() as (_, directory):
         if directory is not None:
@@ -29,7 +28,7 @@ def waited(connections: Sequence[int]) -> list[Missing]:
     return missing(stuck(machine.read()), connections)
 
 
-def missing(result: Stuck, connections: Sequence[int]) -> list[Missing]:
+def missing(result: Stuck, connections: Sequence[int]) -> list[Reason]:
     """By mount, if callers have waited there for ``older_seconds``: of a busy mount a few requests
     are always on their way."""
     rows = []
@@ -39,18 +38,20 @@ def missing(result: Stuck, connections: Sequence[int]) -> list[Missing]:
         late = [one for one in mount.callers if (one.age_seconds or 0.0) >= result.older_seconds]
         if not late or mount.fstype == "autofs":
             continue
-        more = len(late) - NAMED
-        who = ", ".join(map(_who, late[:NAMED])) + (f" and {more:,} more" if more > 0 else "")
-        what = f"what {plural(len(late), 'caller')} waited for on {mount.path} already"
-        why = f"it began before the recording: {who}"
+        subject = {"path": mount.path, **_named(late[:NAMED])}
         fix = f"fusetools stuck --mount {shlex.quote(mount.path)}"
-        rows.append(Missing(what, why, fix, "request"))
+        figures = {"callers": len(late)}
+        rows.append(Reason(Code.ALREADY_WAITING, subject, figures, fix, "request"))
     return rows
 
 
-def _who(one: Blocked) -> str:
-    from fusetools.results.stuck import ago
-
-    thread = f"pid {one.pid}" if one.tid == one.pid else f"thread {one.tid}"
-    where = f", {one.path}" if one.path else ""
-    return f"{one.comm} ({thread}{where}), {ago(one.age_seconds)}"
+def _named(callers: Sequence[Blocked]) -> dict[str, Value]:
+    """A column for each fact."""
+    ages = [one.age_seconds for one in callers]
+    return {
+        "comms": tuple(one.comm for one in callers),
+        "pids": tuple(one.pid for one in callers),
+        "tids": tuple(one.tid for one in callers),
+        "paths": tuple(one.path or "" for one in callers),
+        "ages_ns": tuple("" if age is None else round(1e9 * age) for age in ages),
+    }

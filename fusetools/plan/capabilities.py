@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS, HostFacts, Mount
 from fusetools.plan.instances import by_perf
+from fusetools.reasons import Code, Reason
 
 # One function of each group begins or ends a request (which one depends on the kernel version).
 BEGIN = ("queue_request_and_unlock", "queue_request", "fuse_dev_queue_req", "fuse_simple_request")
@@ -24,10 +25,8 @@ INSTALLERS = (
     ("alpine", "apk add", "perf"),
 )
 
-# What the kernel lacks, and the fix.
-NO_UPROBES = (
-    "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
-    "boot a kernel built with CONFIG_UPROBE_EVENTS=y",
+NO_UPROBES = Reason(
+    Code.NO_UPROBES, fix="boot a kernel built with CONFIG_UPROBE_EVENTS=y", layer="daemon"
 )
 _PRIVILEGED = "run it outside of the container, or in a privileged one"
 
@@ -180,7 +179,7 @@ def _requests(facts: HostFacts) -> Layer:
 def _daemon(facts: HostFacts) -> Layer:
     why = _probes(facts) or _events(facts)
     if not why and "uprobe" not in facts.dynamic_events:
-        why, _ = NO_UPROBES
+        why = NO_UPROBES.why
     if why:
         return Layer("daemon", False, why)
     count = sum(traceable(mount) for mount in facts.mounts)
@@ -205,7 +204,7 @@ def _advice(facts: HostFacts) -> list[Advice]:
     if facts.uid != 0:
         return advice
     if not advice and "uprobe" not in facts.dynamic_events:
-        advice.append(Advice(*NO_UPROBES, True))
+        advice.append(Advice(NO_UPROBES.why, NO_UPROBES.fix, True))
     if not facts.fuse:
         advice.append(Advice("the kernel's FUSE is not loaded", "modprobe fuse", True))
     if facts.trace_cmd is None:

@@ -8,7 +8,6 @@ from fusetools.errors import Error
 from fusetools.host.words import is_word
 
 RETURN = "__return"
-DURATIONS = "durations"  # Missing.what where calls are counted but not timed
 NUMBER = "probe"  # the argument that identifies a probe in a bundle
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
-from fusetools.missing import Missing
 from fusetools.plan.capabilities import installs
-from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
+from fusetools.plan.events import RETURN, Event, Probe
 from fusetools.plan.registers import fetch
+from fusetools.reasons import Code, Reason
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,11 +41,7 @@ GRAPH = "fuse_*"  # the functions that function_graph records by default
 INSTANCES = 1024
 MOST = 400  # kernel functions probed with kprobes, two events each
 
-NO_UNIQUE = Missing(
-    f"{DURATIONS} of requests",
-    "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
-    layer="request",
-)
+NO_UNIQUE = Reason(Code.NO_UNIQUE, layer="request")
 
 # What compilers append: the function itself (llvm), or a variant whose arguments may have moved.
 _SAME = r"(\.llvm\.\d+)?"
@@ -75,7 +71,7 @@ class KernelPlan:
     events: tuple[Event, ...] = ()
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Reason, ...] = ()
 
 
 _Way = TypedDict(
@@ -154,9 +150,9 @@ def plan(
     probes, events, missing = made.stages()
     graph: tuple[str, ...] = ()
     shown: tuple[tuple[str, str], ...] = ()
-    why = _no_graph(facts, "kprobe" if counts else backend, names)
+    why = _no_graph(facts, "kprobe" if counts else backend)
     if why and backend == "graph":
-        raise Error("cannot use function_graph", *why)
+        raise Error("cannot use function_graph", why.why, why.fix)
     if kprobes or not why:
         missing += [_no_function(pattern) for pattern in functions if not names.matching([pattern])]
     if not why:
@@ -177,13 +173,12 @@ def plan(
         events += [Event(probe.event) for probe in pairs]
         missing += more
         if backend == "auto" and why and not counts:
-            missing.append(Missing("function_graph", *why))
+            missing.append(why)
     elif not graph:
-        reason, fix = (*(why or ("no function matches",)), "")[:2]
-        missing.append(Missing("kernel functions", reason, fix, "kernel"))
+        missing.append(replace(why or Reason(Code.NO_FUNCTION_MATCHES), layer="kernel"))
     if not counts and not facts.unwinds_kretprobes:
         fix = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
-        if backend == "kprobe" and not _no_graph(facts, "graph", names):
+        if backend == "kprobe" and not _no_graph(facts, "graph"):
             fix = "fusetools record --backend graph -- …"
         missing += _cut_stacks(probes, fix)
     return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
@@ -203,22 +198,21 @@ def names(
 def without_functions(plan: KernelPlan) -> KernelPlan:
     """The plan with only the stages of requests."""
     gone = {probe.event for probe in plan.probes if probe.layer == "kernel"}
-    what = ("kernel functions", "function_graph", "the callers in kernel stacks")
     return KernelPlan(
         tuple(probe for probe in plan.probes if probe.event not in gone),
         tuple(event for event in plan.events if event.name not in gone),
-        missing=tuple(lack for lack in plan.missing if lack.what not in what),
+        missing=tuple(lack for lack in plan.missing if lack.code not in OF_FUNCTIONS),
     )
 
 
-def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Missing]:
+def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Reason]:
     """The two exclude each other: a requested duration has priority over the rest of the stacks."""
     returns = [probe.function for probe in probes if probe.role == "return"]
     if not returns:
         return []
-    which = returns[0] if len(returns) == 1 else f"{len(returns)} kernel functions"
-    why = f"on this kernel they end, or lack the caller, at a function with a return probe: {which}"
-    return [Missing("the callers in kernel stacks", why, fix, "stacks")]
+    about = {"function": returns[0]} if len(returns) == 1 else {}
+    figures = {"functions": len(returns)}
+    return [Reason(Code.KERNEL_STACKS_CUT, about, figures, fix, "stacks")]
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
@@ -226,36 +220,48 @@ def _covered(name: str, patterns: Sequence[str]) -> bool:
     return not any(other != name and fnmatchcase(name, other) for other in patterns)
 
 
-def _no_function(pattern: str) -> Missing:
-    why = "this kernel has none of that name to trace"
-    return Missing(f"kernel function {pattern}", why, layer="kernel")
+def _no_function(pattern: str) -> Reason:
+    return Reason(Code.FUNCTION_ABSENT, {"pattern": pattern}, layer="kernel")
 
 
-def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
-    """Why function_graph cannot be used, and the fix; empty: it can."""
+def _no_graph(facts: HostFacts, backend: str) -> Reason | None:
+    """Why function_graph cannot be used; None: it can."""
     if backend == "tracepoint":
-        return ("only tracepoints were asked for",)
+        return Reason(Code.TRACEPOINTS_ONLY)
     if backend == "kprobe":
-        return ("this kernel has no kprobes", "a kernel with CONFIG_KPROBE_EVENTS")
+        return Reason(Code.NO_KPROBES, fix="a kernel with CONFIG_KPROBE_EVENTS")
     if "function_graph" not in facts.tracers:
         if "kprobe" in facts.dynamic_events:
-            return ("the kernel lacks it (CONFIG_FUNCTION_GRAPH_TRACER)",)
-        return (
-            "this kernel has neither kprobes nor function_graph",
-            "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER",
-        )
+            return Reason(Code.NO_GRAPH_TRACER)
+        fix = "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER"
+        return Reason(Code.NO_KERNEL_PROBES, fix=fix)
     if facts.trace_cmd is None:
-        return ("trace-cmd, which records it, is not installed", installs(facts, "trace-cmd"))
+        return Reason(Code.NO_TRACE_CMD, fix=installs(facts, "trace-cmd"))
     if not facts.filter_functions_fuse:
-        return ("the kernel lists no FUSE function to trace (is fuse loaded?)", "modprobe fuse")
+        return Reason(Code.NO_FUSE_FUNCTIONS, fix="modprobe fuse")
     if "mono" not in facts.clocks and "perf" not in facts.clocks:
-        return ("its clocks are not perf's",)
+        return Reason(Code.NO_COMMON_CLOCK)
     if facts.pid_namespace:
-        return (
-            "in a pid namespace it and perf have other numbers for the same thread",
-            "docker run --pid=host …   (where this is a container)",
-        )
-    return ()
+        fix = "docker run --pid=host …   (where this is a container)"
+        return Reason(Code.PID_NAMESPACE, fix=fix)
+    return None
+
+
+# Reasons that concern only the kernel's functions.
+OF_FUNCTIONS = frozenset(
+    {
+        Code.TRACEPOINTS_ONLY,
+        Code.NO_KPROBES,
+        Code.NO_GRAPH_TRACER,
+        Code.NO_KERNEL_PROBES,
+        Code.NO_TRACE_CMD,
+        Code.NO_FUSE_FUNCTIONS,
+        Code.NO_COMMON_CLOCK,
+        Code.PID_NAMESPACE,
+        Code.NO_FUNCTION_MATCHES,
+        Code.KERNEL_STACKS_CUT,
+    }
+)
 
 
 class _Names:
@@ -277,15 +283,17 @@ class _Names:
         matches = [listed for listed in self._listed if wanted.fullmatch(listed)]
         return matches[0] if len(matches) == 1 and self._known[matches[0]] == 1 else None
 
-    def why(self, name: str) -> str:
-        """Why find() returns None; empty: the kernel does not have the function."""
+    def why(self, name: str) -> Reason | None:
+        """Why find() returns None; None: the kernel does not have the function."""
         if self._known[name] > 1:
-            return f"{self._known[name]} functions are called {name}"
+            number = {"functions": self._known[name]}
+            return Reason(Code.STAGE_AMBIGUOUS, {"function": name}, number, layer="request")
         if variant := self.find(name, variant=True):
-            return f"it is there only as {variant}, whose arguments may have moved"
+            subject = {"function": name, "variant": variant}
+            return Reason(Code.STAGE_VARIANT, subject, layer="request")
         if name in self._known and name not in self._listed:
-            return f"the kernel does not let {name} be traced"
-        return ""
+            return Reason(Code.STAGE_UNTRACEABLE, {"function": name}, layer="request")
+        return None
 
     def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """The functions that a shell pattern matches, as set_ftrace_filter does."""
@@ -311,48 +319,49 @@ class _Requests:
         self.config = _config("requests")
         self.only = " || ".join(f"connection=={number}" for number in connections)
 
-    def stages(self) -> tuple[list[Probe], list[Event], list[Missing]]:
+    def stages(self) -> tuple[list[Probe], list[Event], list[Reason]]:
         probes: list[Probe] = []
         events: list[Event] = []
-        missing: list[Missing] = []
+        missing: list[Reason] = []
         for stage in self.config["stage"]:
-            why = ""
+            why = None
             for way in stage["ways"]:
                 recorded, reason = self._way(stage, way)
                 why = why or reason
                 if recorded is None:
                     continue
                 others = [self._way(stage, {"function": name}) for name in way.get("also", ())]
-                for more, reason in [(recorded, ""), *others]:
+                for more, reason in [(recorded, None), *others]:
                     if more is not None:
                         probes += more[0]
                         events += more[1]
                     elif reason:
-                        what = f"requests by io_uring or virtiofs, {stage['name']}"
-                        missing.append(Missing(what, reason, layer="request"))
+                        missing.append(_of_stage(reason, stage, "io_uring or virtiofs"))
                 break
             else:
                 if self.kprobes:
-                    why = why or "the kernel has none of the functions known"
-                    missing.append(Missing(f"requests, {stage['name']}", why, layer="request"))
+                    why = why or Reason(Code.STAGE_NO_FUNCTION, layer="request")
+                    missing.append(_of_stage(why, stage))
         if not self.kprobes and not events:
-            why = "the kernel has no fuse tracepoints (Linux 6.12 has)"
-            missing.append(Missing("requests", why, layer="request"))
+            missing.append(Reason(Code.NO_FUSE_TRACEPOINTS, layer="request"))
         elif self.facts.fuse_send_unique is False and not self.kprobes:
             missing.append(NO_UNIQUE)
         return probes, events, missing
 
-    def _way(self, stage: _Stage, way: _Way) -> tuple[tuple[list[Probe], list[Event]] | None, str]:
+    def _way(
+        self, stage: _Stage, way: _Way
+    ) -> tuple[tuple[list[Probe], list[Event]] | None, Reason | None]:
+        """The probes and events of one way, or why it is none here."""
         if name := way.get("tracepoint"):
-            return self._tracepoint(stage, name, way), ""
+            return self._tracepoint(stage, name, way), None
         name = way["function"]
         if not self.kprobes:
-            return None, ""
+            return None, None
         place = self.names.find(name)
         if place is None:
             return None, self.names.why(name)
         if self.layout is None:
-            return None, f"no BTF of fuse, and no known layout has {name}: which request is it?"
+            return None, Reason(Code.STAGE_NO_LAYOUT, {"function": name}, layer="request")
         arguments = tuple(
             (argument, value)
             for argument in stage["fetch"]
@@ -360,7 +369,7 @@ class _Requests:
         )
         fetched = dict(arguments)
         if "req" not in fetched:
-            return None, f"what {name} takes is not known"
+            return None, Reason(Code.STAGE_NO_ARGUMENTS, {"function": name}, layer="request")
         call = stage["role"] == "call"
         event = f"{GROUP}:{name}"
         first = Probe(
@@ -380,7 +389,7 @@ class _Requests:
             if len(both) > 1:
                 both = [f"({condition})" if "||" in condition else condition for condition in both]
             chosen = " && ".join(both)
-            return ([first], [Event(first.event, chosen, stack=self._stack(stage))]), ""
+            return ([first], [Event(first.event, chosen, stack=self._stack(stage))]), None
         keeps = "return $arg<N>" in self.facts.fetch_args
         back = Probe(
             event=event + RETURN,
@@ -395,7 +404,7 @@ class _Requests:
         )
         # If an entry is filtered out, its return must be, too.
         only = only if keeps else ""
-        return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
+        return ([first, back], [Event(first.event, only), Event(back.event, only)]), None
 
     def names_of_files(self) -> list[tuple[Probe, Event]]:
         """All of them or none: who does not see what is forgotten takes a file for another one."""
@@ -481,6 +490,12 @@ class _Requests:
         return f"{value}:{kind}"
 
 
+def _of_stage(why: Reason, stage: _Stage, transport: str = "") -> Reason:
+    """``transport``: of the only requests that lack the stage, "" for all."""
+    by = {"transport": transport} if transport else {}
+    return replace(why, subject={**why.subject, "stage": stage["name"], **by})
+
+
 def layout(facts: HostFacts) -> Layout | None:
     """From the kernel's BTF or, if fuse has no BTF, from the table of known layouts."""
     members = {name: (offset, bit, bits) for name, offset, bit, bits in facts.fuse_members}
@@ -510,15 +525,15 @@ def _operations(names: _Names) -> list[tuple[str, str]]:
 
 def _pairs(
     facts: HostFacts, names: _Names, patterns: Sequence[str], taken: set[str]
-) -> tuple[list[Probe], list[Missing]]:
+) -> tuple[list[Probe], list[Reason]]:
     """Entry and return of kernel functions, by kprobes."""
     operations = {name: operation for operation, name in _operations(names)}
-    missing: list[Missing] = []
+    missing: list[Reason] = []
     wanted = names.matching(patterns) if patterns else tuple(operations)
     if len(wanted) > MOST:
-        why = f"{len(wanted)} functions match, {MOST} are probed"
+        figures = {"functions": len(wanted), "probed": MOST}
         fix = "--functions GLOB   (fewer)"
-        missing.append(Missing("some kernel functions", why, fix, "kernel"))
+        missing.append(Reason(Code.TOO_MANY_FUNCTIONS, {}, figures, fix, "kernel"))
     probes = []
     for name in wanted[:MOST]:
         place = names.find(name) or names.find(name.partition(".")[0], variant=True)

@@ -21,16 +21,16 @@ from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.mounts import is_on
 from fusetools.host.words import event_name
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan import kernel, tasks
 from fusetools.plan.capabilities import NO_UPROBES
-from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
+from fusetools.plan.events import RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
 from fusetools.plan.probeset import GENERIC, HELPERS, OFFSET, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Count, Request
 from fusetools.plan.returns import no_returns
+from fusetools.reasons import Code, Reason, Value, of_daemon
 from fusetools.session import STACK_BYTES
 
 DAEMON_GROUP = "fuse_daemon"
@@ -50,14 +50,14 @@ Symbols = Sequence["tuple[str, int, int, int]"]
 class Target:
     """A mount, the probe set for its daemon, and the library of each of the set's groups.
 
-    ``probe_set`` is None if the daemon cannot be probed: ``why``. ``otherwise``: other sets that
+    ``probe_set`` is None if the daemon cannot be probed: ``lacks``. ``otherwise``: other sets that
     fit, in order, in case the libraries have none of the set's functions.
     """
 
     mount: Mount
     probe_set: ProbeSet | None = None
     groups: tuple[tuple[Group, Library], ...] = ()
-    why: str = ""
+    lacks: Reason | None = None
     otherwise: tuple[tuple[ProbeSet, tuple[tuple[Group, Library], ...]], ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class ProbePlan:
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Reason, ...] = ()
     dear: frozenset[str] = frozenset()  # events of probes that take longer than what is measured
 
     @property
@@ -140,7 +140,7 @@ def targets(
     if chosen and not any(target.groups for target in fitted):
         raise Error(
             f"the probe set {chosen.name} fits no daemon here",
-            fitted[0].why,
+            fitted[0].lacks.why if fitted[0].lacks else "",
             "fusetools record --fs libfuse -- …   (any daemon that links libfuse dynamically)"
             if chosen.name != GENERIC and fitted[0].mount.libraries
             else "",
@@ -185,9 +185,12 @@ def mount_of(facts: HostFacts, path: str) -> Mount:
 
 def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> Target:
     if mount.daemon_pid is None:
-        return Target(mount, why=mount.why)
+        return Target(mount, lacks=_of_daemon(mount, Code.DAEMON_UNKNOWN, {"message": mount.why}))
     if not mount.libraries:
-        return Target(mount, why=mount.why or "its libraries cannot be read")
+        why = _of_daemon(mount, Code.LIBRARIES_UNREADABLE)
+        if mount.why:
+            why = _of_daemon(mount, Code.DAEMON_UNKNOWN, {"message": mount.why})
+        return Target(mount, lacks=why)
     fits = []
     for probe_set in [chosen] if chosen else sets:
         probe_set = probe_set if chosen else select(probe_set, ())
@@ -200,14 +203,23 @@ def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> 
     if fits:
         (probe_set, groups), *rest = fits
         return Target(mount, probe_set, groups, otherwise=tuple(rest))
-    who = f"{mount.comm} (pid {mount.daemon_pid})"
     if chosen:
-        patterns = [g.library.pattern for g in chosen.groups if g.role not in HELPERS and g.library]
-        return Target(mount, why=f"{who} has no library {' or '.join(patterns)}")
-    return Target(mount, why=f"{who} {_UNKNOWN}")
+        patterns = (g.library.pattern for g in chosen.groups if g.role not in HELPERS and g.library)
+        about = {**_who(mount), "patterns": tuple(patterns)}
+        return Target(mount, lacks=_of_daemon(mount, Code.LIBRARY_ABSENT, about))
+    return Target(mount, lacks=_of_daemon(mount, Code.DAEMON_UNSUPPORTED, _who(mount)))
 
 
-_UNKNOWN = "does not use libfuse's library for requests, and no probe set knows its functions"
+def _of_daemon(
+    mount: Mount, code: Code, subject: Mapping[str, Value] | None = None, fix: str = ""
+) -> Reason:
+    """Why no call of a mount's daemon can be recorded."""
+    about = {"part": "daemon", "path": mount.path, **(subject or {})}
+    return Reason(code, about, fix=fix, layer="daemon")
+
+
+def _who(mount: Mount) -> dict[str, Value]:
+    return {"comm": mount.comm or "", "pid": mount.daemon_pid or 0}
 
 
 def _files(group: Group, mount: Mount) -> list[tuple[Group, Library]]:
@@ -259,7 +271,7 @@ def plan(
     be recorded.
     """
     probes: list[Probe] = []
-    missing: list[Missing] = []
+    missing: list[Reason] = []
     settled = []
     nameless: list[int] = []  # connections
     for target in chosen:
@@ -270,8 +282,8 @@ def plan(
                 nameless.append(target.mount.connection)
             missing += [lack for lack in dict.fromkeys(why) if lack not in missing]
         else:
-            what = f"daemon of {target.mount.path}"
-            missing.append(Missing(what, target.why, layer="daemon"))
+            assert target.lacks is not None
+            missing.append(target.lacks)
             nameless.append(target.mount.connection)
         settled.append(target)
     chosen = settled
@@ -279,10 +291,10 @@ def plan(
     missing += _shared(facts, chosen)
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
-        missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
-    if not probes and any(isinstance(why, _Stripped) for why in missing):
-        stripped = next(why for why in missing if isinstance(why, _Stripped))
-        raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.fix)
+        missing.append(NO_UPROBES)
+    stripped = [why for why in missing if why.code is Code.STRIPPED]
+    if stripped and not probes:
+        raise Error(f"cannot probe the {stripped[0].text}", "", stripped[0].fix)
     if not request.names:
         probes = [probe for probe in probes if probe.role not in ("inode", "listed")]
     probes = _named_apart(probes)
@@ -317,8 +329,7 @@ def plan(
     if workload and not ftrace and request.call_graph == "dwarf":
         # Here only cgroups or names identify the workload, which is too little for copies.
         request, copied = replace(request, call_graph="auto"), mounts
-        lack = "ftrace cannot record the events apart from their stacks here"
-        missing.append(Missing("copies of the workload's stacks", lack, layer="off_cpu"))
+        missing.append(Reason(Code.NO_COPIES_APART, layer="off_cpu"))
     in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
     in_part &= by_name(facts)
     if not latency:
@@ -349,29 +360,14 @@ def plan(
     if latency:
         pass  # not requested
     elif "sched:sched_switch" not in have:
-        lack = "the kernel shows no tracepoint sched:sched_switch"
-        missing.append(Missing("off-CPU", lack, layer="off_cpu"))
+        missing.append(Reason(Code.NO_SCHED_SWITCH, layer="off_cpu"))
     elif not workload:
-        missing.append(
-            Missing(
-                "off-CPU and system calls of the callers",
-                "there is no workload: only the daemon's are recorded",
-                "fusetools record -- WORKLOAD   (or --attach PID)",
-                "syscall",
-            )
-        )
+        fix = "fusetools record -- WORKLOAD   (or --attach PID)"
+        missing.append(Reason(Code.NO_WORKLOAD, fix=fix, layer="syscall"))
     elif not (cgroup or by_pid):
-        missing.append(
-            Missing(
-                "the workload apart from others",
-                "no cgroup can be made for it: those of all processes are recorded"
-                if request.command
-                else "threads cannot be filtered by number here: those of all are recorded",
-            )
-        )
+        missing.append(Reason(Code.NO_CGROUP if request.command else Code.NO_THREAD_FILTER))
     if "raw_syscalls:sys_enter" not in have and not latency:
-        lack = "the kernel shows no raw_syscalls tracepoints"
-        missing.append(Missing("system calls", lack, layer="syscall"))
+        missing.append(Reason(Code.NO_RAW_SYSCALLS, layer="syscall"))
     events += [*ours.events, *of_kernel[1]]
     events += [Event(probe.event, per_task=probe.event in own) for probe in probes]
     if request.detail == "stacks":
@@ -384,7 +380,7 @@ def plan(
         first = missing[0]
         raise Error(
             f"nothing of {chosen[0].mount.path} can be recorded",
-            "; ".join(f"{why.what}: {why.why}" for why in missing[:3]),
+            "; ".join(why.text for why in missing[:3]),
             first.fix,
         )
     if ftrace:
@@ -408,10 +404,6 @@ def plan(
     )
 
 
-class _Stripped(Missing):
-    """No symbol of the callbacks: has fixes that other problems lack."""
-
-
 def _tell_names(probes: Sequence[Probe]) -> bool:
     """Whether they show each file's name, and the inode that it leads to."""
     inodes = any(probe.role == "inode" or probe.function == "fuse_reply_entry" for probe in probes)
@@ -424,10 +416,10 @@ def _settled(
     symbols: Mapping[str, Symbols],
     demangle: Mapping[str, str],
     unreadable: Mapping[str, str],
-) -> tuple[Target, list[Probe], list[Missing]]:
+) -> tuple[Target, list[Probe], list[Reason]]:
     """The target with its first probe set whose functions exist, and the probes."""
     assert target.probe_set is not None
-    lacking: list[Missing] = []
+    lacking: list[Reason] = []
     for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
         tried = replace(target, probe_set=probe_set, groups=groups, otherwise=())
         probes, missing = _probes(facts, tried, symbols, demangle, unreadable)
@@ -441,8 +433,7 @@ def _settled(
             _by_program(group, library) for group, library in groups
         ):
             lacking = lacking or missing
-    who = f"{target.mount.comm} (pid {target.mount.daemon_pid})"
-    unknown = Missing(f"daemon of {target.mount.path}", f"{who} {_UNKNOWN}", layer="daemon")
+    unknown = _of_daemon(target.mount, Code.DAEMON_UNSUPPORTED, _who(target.mount))
     return target, [], lacking or [unknown]
 
 
@@ -451,11 +442,13 @@ def _by_program(group: Group, library: Library) -> bool:
     return group.library is None or not group.library.fullmatch(name)
 
 
-def _instead(lacking: Missing, calls: bool) -> Missing:
+def _instead(lacking: Reason, calls: bool) -> Reason:
     """What is missing where the library's replies are recorded instead, or its callbacks, too."""
-    what = lacking.what.replace("daemon of", "own callbacks of" if calls else "callbacks of", 1)
+    subject = dict(lacking.subject)
+    if of_daemon(lacking):
+        subject["part"] = "own_callbacks" if calls else "callbacks"
     fix = lacking.fix.splitlines()[-1] if lacking.fix else ""
-    return replace(lacking, what=what, fix=fix)
+    return replace(lacking, subject=subject, fix=fix)
 
 
 def _probes(
@@ -464,18 +457,14 @@ def _probes(
     symbols: Mapping[str, Symbols],
     demangle: Mapping[str, str],
     unreadable: Mapping[str, str],
-) -> tuple[list[Probe], list[Missing]]:
+) -> tuple[list[Probe], list[Reason]]:
     probes: list[Probe] = []
-    missing: list[Missing] = []
+    missing: list[Reason] = []
+    mount = target.mount
     for group, library in target.groups:
         before = len(probes)
-        why = unreadable.get(library.host_path, "")
-        if not library.host_path:
-            why = "its file is gone, was replaced, or cannot be named to the kernel"
-        if why:
-            what = f"daemon of {target.mount.path}"
-            why = f"cannot read {library.path}: {why}"
-            missing.append(Missing(what, why, "mount it again", "daemon"))
+        if why := _unreadable(mount, library, unreadable):
+            missing.append(why)
             continue
         refused = no_returns(facts, library, target.mount)
         functions = symbols.get(library.host_path, ())
@@ -515,25 +504,32 @@ def _probes(
             others = (other for other, _ in target.groups if other is not group)
             if any(other.unless and other.role == group.role for other in others):
                 continue  # it stands in for this one, and says what is missing
-            why = f"{os.path.basename(library.path)} does not show the function that tells them"
-            inode = group.role != "taken"
-            what = "inodes" if inode else "the callbacks' requests"
-            layer = "names" if inode else "daemon"
-            missing.append(Missing(f"{what} of {target.mount.path}", why, layer=layer))
+            file = {"path": mount.path, "file": os.path.basename(library.path)}
+            no_inodes = Reason(Code.NO_INODES, file, layer="names")
+            no_requests = Reason(Code.NO_REQUESTS_OF_CALLBACKS, file, layer="daemon")
+            missing.append(no_requests if group.role == "taken" else no_inodes)
         elif len(probes) == before and group.role == "call" and _is_generic(target):
             pass  # a libfuse whose handlers are not known: the replies are what is promised
         elif len(probes) == before:
             missing.append(_stripped(target, group, library))
         elif refused and group.role == "call" and group.returns:
-            what = f"{DURATIONS} of the callbacks of {target.mount.path}"
-            why = f"no return probes in {os.path.basename(library.path)}: {refused}"
-            missing.append(Missing(what, why, layer="daemon"))
+            missing.append(refused)
     if all(probe.role in HELPERS for probe in probes):
         probes = []
     return probes, missing
 
 
-def _shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Missing]:
+def _unreadable(mount: Mount, library: Library, unreadable: Mapping[str, str]) -> Reason | None:
+    fix = "mount it again"
+    if not library.host_path:
+        return _of_daemon(mount, Code.FILE_UNNAMED, {"file": library.path}, fix)
+    if message := unreadable.get(library.host_path):
+        about = {"file": library.path, "message": message}
+        return _of_daemon(mount, Code.FILE_UNREADABLE, about, fix)
+    return None
+
+
+def _shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Reason]:
     """Mounts that are not recorded, of processes that serve recorded ones, too."""
     recorded = {target.mount.connection for target in chosen}
     for pid in dict.fromkeys(target.mount.daemon_pid for target in chosen):
@@ -543,11 +539,11 @@ def _shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Missing]:
         if pid is None or not beside:
             continue
         paths = " ".join(f"--mount {shlex.quote(p)}" for p in (*(m.path for m in own), *beside))
-        yield Missing(
-            f"which mount the calls of {own[0].comm} are for",
-            f"its process (pid {pid}) also serves {', '.join(beside)}, which is not recorded",
-            f"fusetools record {paths} -- …",
-            "daemon",
+        yield Reason(
+            Code.DAEMON_SHARED,
+            {**_who(own[0]), "others": tuple(beside)},
+            fix=f"fusetools record {paths} -- …",
+            layer="daemon",
         )
 
 
@@ -606,20 +602,15 @@ def _is_generic(target: Target) -> bool:
     return target.probe_set is not None and target.probe_set.name == GENERIC
 
 
-def _stripped(target: Target, group: Group, library: Library) -> Missing:
-    name = os.path.basename(library.path)
+def _stripped(target: Target, group: Group, library: Library) -> Reason:
     ways = "install its debug symbols (a package such as NAME-dbgsym or NAME-debuginfo)"
     if not _is_generic(target):
         ways = (
             f"fusetools record --fs {GENERIC} -- …   "
             "(works without symbols; libfuse's callbacks, not the daemon's)\n" + ways
         )
-    return _Stripped(
-        f"daemon of {target.mount.path}",
-        f"{name} of {target.mount.comm} is stripped, it has no symbol for its {group.name}",
-        ways,
-        "daemon",
-    )
+    about = {"file": os.path.basename(library.path), "group": group.name}
+    return _of_daemon(target.mount, Code.STRIPPED, {**about, **_who(target.mount)}, ways)
 
 
 def _named_apart(probes: Sequence[Probe]) -> list[Probe]:

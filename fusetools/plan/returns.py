@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.reasons import Code, Reason
 
 
-def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -> str:
-    """Why a file's functions may have only entry probes; "" if they may have both.
+def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -> Reason | None:
+    """Why a file's functions may have only entry probes; None if they may have both.
 
     A probe is set in a file, so in every process that maps it: ``mount``'s daemon, and those of all
     other mounts. None: only this process. Sources: host/uretprobe.py.
     """
+
+    def because(code: Code, **subject: str | int) -> Reason:
+        path = mount.path if mount else ""
+        about = {"path": path, "file": os.path.basename(library.path), **subject}
+        return Reason(code, about, layer="daemon")
+
     if library.runtime:
-        return (
-            f"it is a {library.runtime} program, whose own stack handling no return probe survives"
-        )
+        return because(Code.RETURNS_RUNTIME, runtime=library.runtime)
     daemons = [mount] if mount else []
     daemons += [
         other
@@ -27,18 +34,14 @@ def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -
     wide = library.machine in ("x86_64", "")  # 32-bit return probes use no system call
     if facts.uretprobe_filtered is not False and facts.arch == "x86_64" and wide:
         if seccomp:
-            return (
-                f"{_who(seccomp[0])} has a seccomp filter, which this kernel lets return probes hit"
-            )
+            return because(Code.RETURNS_SECCOMP, **_who(seccomp[0]))
         if not mount and facts.seccomp:
-            return "this process has a seccomp filter, which this kernel lets return probes hit"
+            return because(Code.RETURNS_SECCOMP)
     shadow = [other for other in daemons if other.shadow_stack]
     if shadow and not facts.uretprobe_shadow:
-        return (
-            f"{_who(shadow[0])} has a shadow stack, which this kernel's return probes do not keep"
-        )
-    return ""
+        return because(Code.RETURNS_SHADOW_STACK, **_who(shadow[0]))
+    return None
 
 
-def _who(mount: Mount) -> str:
-    return f"{mount.comm} (pid {mount.daemon_pid})"
+def _who(mount: Mount) -> dict[str, str | int]:
+    return {"comm": mount.comm or "", "pid": mount.daemon_pid or 0}

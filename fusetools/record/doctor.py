@@ -82,7 +82,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     advice = None
     if lacks:
         fix = lacks[0].fix if probes else lacks[0].fix or "fusetools record --fs FILE.toml -- …"
-        advice = Advice(f"{lacks[0].what}: {lacks[0].why}", fix, False)
+        advice = Advice(lacks[0].text, fix, False)
     if not probes:
         how = "no probe set fits: requests, and what its threads do, are recorded"
         return Described(mount.path, kind, who, how, advice)

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 from fusetools import __version__
 from fusetools.core import native
 from fusetools.errors import Error, merging
-from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
 from fusetools.plan.events import NUMBER
 from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
 from fusetools.plan.probeset import HELPERS
+from fusetools.reasons import Code, Reason
 from fusetools.record import kept, symbols, tracecmd
 from fusetools.record.handover import hand_over
 from fusetools.record.merger import Merger, Stuck
@@ -48,9 +47,9 @@ class Finishing(Things):
         known = {mount.connection for mount in self.facts.mounts}
         for mount in all_namespaces(Files(Path("/"))):
             if mount.connection not in known:
-                why = "it was mounted during the recording: its requests are not in it"
                 fix = "record again, now that it is mounted"
-                self.missing.append(Missing(f"mount {mount.path}", why, fix, "request"))
+                path = {"path": mount.path}
+                self.missing.append(Reason(Code.MOUNTED_MEANWHILE, path, {}, fix, "request"))
 
     def _servers(self) -> list[int]:
         """The traced daemons, and who measures the probes' cost: where others run the same
@@ -185,9 +184,8 @@ class Finishing(Things):
         self.stacks_ns = merged["stacks_ns"]
         count = merged["missing_switches"]
         if count and not self.plan.switch_records:  # which tell the ends that are missing
-            switches, were = plural(count, "switch", "switches"), "was" if count == 1 else "were"
-            why = f"{switches} of its threads and the daemon's {were} not recorded"
-            self.missing.append(Missing("the end of some waits", why, layer="off_cpu"))
+            figures = {"switches": count}
+            self.missing.append(Reason(Code.SWITCHES_MISSING, {}, figures, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
         text = encoded(self._session(), room)
         if len(text) > room:
@@ -442,19 +440,12 @@ class Finishing(Things):
                 for series in seen["series"]
             ):
                 program = {target.mount.program} == {file.path for _, file in target.groups}
-                why = "it runs another copy of its library"
-                fix = "mount it again"
+                code, fix = Code.ANOTHER_COPY, "mount it again"
                 if program:  # there is no other copy of what runs
-                    why = "it answers them by other functions of its own"
+                    code = Code.OTHER_FUNCTIONS
                     fix = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
-                self.missing.append(
-                    Missing(
-                        f"daemon of {target.mount.path}",
-                        f"none of its {len(ours)} probes fired though there were requests: {why}",
-                        fix,
-                        "daemon",
-                    )
-                )
+                about = {"part": "daemon", "path": target.mount.path}
+                self.missing.append(Reason(code, about, {"probes": len(ours)}, fix, "daemon"))
 
     def _silent_kernel(self, samples: Counter[str]) -> None:
         """A stage of requests that was never seen though others were. virtiofs's are read by nobody
@@ -473,8 +464,8 @@ class Finishing(Things):
             places.setdefault(probe.role, probe.place)
         for role, place in places.items():
             if fired and role not in fired:
-                why = f"the kernel took the probe on {place}, and it never fired"
-                self.missing.append(Missing(f"requests, {role}", why, layer="request"))
+                subject = {"stage": role, "function": place}
+                self.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
 
 
 def _mount(target: Target) -> Mount:

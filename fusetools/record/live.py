@@ -9,12 +9,11 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import unbundled
 from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
-from fusetools.plan.events import DURATIONS
 from fusetools.plan.request import Count
+from fusetools.reasons import UNTIMED, Reason
 from fusetools.record.costs import Costs
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
@@ -33,7 +32,7 @@ class Live:
     counts: tuple[tuple[Counted, int], ...]
     seconds: float
     cost: int | None
-    missing: tuple[Missing, ...]
+    missing: tuple[Reason, ...]
     warnings: tuple[str, ...]
     exit_status: int
 
@@ -179,9 +178,7 @@ class _Counting(Recording):
             counts=tuple(pair for pair in counted if pair[0].function != CALIBRATION),
             seconds=self.outcome.seconds,
             cost=self.cost,
-            missing=tuple(
-                m for m in self.missing if m.layer in COUNTED and not m.what.startswith(DURATIONS)
-            ),
+            missing=tuple(m for m in self.missing if m.layer in COUNTED and m.code not in UNTIMED),
             warnings=tuple(self.outcome.warnings),
             exit_status=self.outcome.exit_status,
         )

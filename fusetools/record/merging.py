@@ -53,7 +53,7 @@ def merge(
                 target.take(folder, "merged")
         except native.CoreError as error:
             what, why = (text.replace(str(at / "merged"), output) for text in error.args)
-            fix = RECORD if " of different " in why else ""
+            fix = RECORD if isinstance(error, native.OtherHostError) else ""
             raise Error(what, why, fix) from error
         except BrokenPipeError:
             raise

@@ -24,7 +24,6 @@ from fusetools.host.processes import (
     shows_connections,
     thread_comms,
 )
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import permissions, planner, probeset
@@ -32,6 +31,7 @@ from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Limited, Request
+from fusetools.reasons import Code, Reason
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
 from fusetools.record.perf import Refused
@@ -40,11 +40,7 @@ from fusetools.record.workload import User, caller, cannot_run
 
 MOST = 4 << 30  # bytes that a user who invoked sudo may record
 # It has one user.
-NOT_BESIDE = Missing(
-    "function_graph",
-    "another recording runs, whose stacks it would cut: kernel functions are recorded by kprobes",
-    "fusetools record --wait -- …",
-)
+NOT_BESIDE = Reason(Code.GRAPH_IN_USE, fix="fusetools record --wait -- …")
 
 
 def prepare(

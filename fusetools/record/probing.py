@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusetools.errors import Error
-from fusetools.missing import Missing
 from fusetools.plan.bundles import unbundled
 from fusetools.plan.events import Probe
+from fusetools.reasons import Code, Reason, Value
 from fusetools.record.things import Things
 from fusetools.record.tracefs import Tracefs
 
@@ -67,31 +67,33 @@ class Probing(Things):
             probes=tuple(other for other in self.plan.probes if other.recorded_as not in names),
             events=tuple(other for other in self.plan.events if other.name not in names),
         )
-        why = f"the kernel refuses a probe on it: {why}"
         if probe.in_kernel:
-            self._lacks(Missing(f"kernel function {probe.place}", why, layer=probe.layer))
+            subject = {"function": probe.place, "message": why}
+            self._lacks(Reason(Code.FUNCTION_REFUSED, subject, layer=probe.layer))
             return
         file = _file(probe)
         lost = self.callbacks_lost.setdefault(file, [])
         if any(_file(other) == file for other in self.plan.probes):
-            lost.append(Missing(f"callback {probe.function}", why, layer=probe.layer))
+            subject = {"function": probe.function, "message": why}
+            lost.append(Reason(Code.CALLBACK_REFUSED, subject, layer=probe.layer))
             self.missing.append(lost[-1])
         else:  # one line says it of all
             self.missing = [m for m in self.missing if not any(m is one for one in lost)]
-            self._lacks(Missing(self._whose(file), why, layer=probe.layer))
+            about = {**self._whose(file), "message": why}
+            self._lacks(Reason(Code.CALLBACKS_REFUSED, about, layer=probe.layer))
 
-    def _lacks(self, missing: Missing) -> None:
+    def _lacks(self, missing: Reason) -> None:
         if missing not in self.missing:
             self.missing.append(missing)
 
-    def _whose(self, file: str) -> str:
+    def _whose(self, file: str) -> dict[str, Value]:
         """The daemons that have no probe but in ``file``."""
-        paths = [
+        paths = tuple(
             target.mount.path
             for target in self.plan.targets
             if any(library.host_path == file for _, library in target.groups)
-        ]
-        return f"daemon of {', '.join(paths)}" if paths else f"probes in {file}"
+        )
+        return {"part": "daemon", "path": paths, "file": file} if paths else {"file": file}
 
 
 def _file(probe: Probe) -> str:

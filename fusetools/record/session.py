@@ -33,7 +33,6 @@ from fusetools.host.mounts import read_mounts
 from fusetools.host.processes import Sleeper, code, family, open_files, read_stat
 from fusetools.host.sockets import of_process
 from fusetools.host.words import is_cgroup
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.output import Output
 from fusetools.plan.bundles import bundled
@@ -42,6 +41,7 @@ from fusetools.plan.instances import OF_BOTH, all_by_perf
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
 from fusetools.plan.tasks import WORKLOAD
+from fusetools.reasons import Code, Reason
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
@@ -81,15 +81,14 @@ class Late:
     since: float
     workload: Workload | None = None
 
-    def missing(self) -> Missing:
-        ago = f"{time.monotonic() - self.since:.1f} s"
-        if self.workload:
-            what = "the workload's beginning"
-            why = f"it began {ago} before {self.path} was mounted and traced"
-        else:
-            what = f"the first requests of {self.path}"
-            why = f"it was mounted {ago} before it was traced"
-        return Missing(what, why, f"ls {self.path}   (before; where autofs mounts it)", "request")
+    def missing(self) -> Reason:
+        return Reason(
+            Code.WORKLOAD_BEFORE_TRACED if self.workload else Code.MOUNTED_BEFORE_TRACED,
+            {"path": self.path},
+            {"ago_ns": round(1e9 * (time.monotonic() - self.since))},
+            f"ls {self.path}   (before; where autofs mounts it)",
+            "request",
+        )
 
 
 def record(
@@ -99,7 +98,7 @@ def record(
     place: Output | None = None,
     warn: Callable[[str], None] = lambda _: None,
     late: Late | None = None,
-    waited: Callable[[Sequence[int]], list[Missing]] = lambda _: [],
+    waited: Callable[[Sequence[int]], list[Reason]] = lambda _: [],
 ) -> Outcome:
     """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
     with what cannot wait until the end. ``place``: where the recording goes, if not to
@@ -124,7 +123,7 @@ def record(
             recording.missing += [late.missing()] if late else []
             for known in waited([t.mount.connection for t in recording.plan.targets]):
                 recording.missing.append(known)
-                warn(f"{known.what}: {known.why}")
+                warn(known.text)
             tell(recording.plan, removed)
             recording.run()
             try:
@@ -235,8 +234,8 @@ class Recording(Probing, Finishing):
         self.costs.close()
         self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
-            why = "the kernel took a probe on it, and has not placed it: it can never fire"
-            self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
+            subject = {"function": place}
+            self.missing.append(Reason(Code.FUNCTION_UNPLACED, subject, layer="kernel"))
         check_daemons(self.plan, self.user)
         self._check_signals()
 
@@ -278,11 +277,12 @@ class Recording(Probing, Finishing):
         opened = len(events) * tasks * self.facts.cpus
         if opened <= MOST_OPENED:
             return
-        why = f"{tasks:,} threads on {self.facts.cpus} CPUs would need {opened:,} perf events"
-        if any(not event.stack for event in events):
-            raise Error("cannot record the daemon by this probe set", why, "--fs libfuse")
+        figures = {"threads": tasks, "cpus": self.facts.cpus, "events": opened}
         fix = "fusetools record --call-graph fp -- …"
-        self.missing.append(Missing("copies of the daemon's stacks", why, fix, "off_cpu"))
+        reason = Reason(Code.TOO_MANY_THREADS, {}, figures, fix, "off_cpu")
+        if any(not event.stack for event in events):
+            raise Error("cannot record the daemon by this probe set", reason.why, "--fs libfuse")
+        self.missing.append(reason)
         by_frames = (
             replace(event, stack="fp", per_task=False) if event.per_task else event
             for event in self.plan.events
@@ -440,8 +440,8 @@ class Recording(Probing, Finishing):
         traced = self.graph.functions()
         for pattern in self.plan.graph:
             if not any(fnmatchcase(name, pattern) for name in traced):
-                why = "the kernel took it and traces no function of that name"
-                self.missing.append(Missing(f"kernel function {pattern}", why, layer="kernel"))
+                subject = {"pattern": pattern}
+                self.missing.append(Reason(Code.FUNCTION_UNTRACED, subject, layer="kernel"))
 
     def _stop_graph(self) -> None:
         """trace-cmd, and ftrace as it was before."""
@@ -510,8 +510,8 @@ class Recording(Probing, Finishing):
         except OSError as error:
             cgroup.remove(Path(self.state.cgroup))
             self.state.cgroup = ""
-            why = f"no cgroup can be made for it: {error.strerror}; all processes are recorded"
-            self.missing.append(Missing("the workload's switches and system calls apart", why))
+            message = error.strerror or str(error)
+            self.missing.append(Reason(Code.CGROUP_REFUSED, {"message": message}))
             return None
         return made.name
 
@@ -642,9 +642,8 @@ class Recording(Probing, Finishing):
         self._stopped = True
         self.hits = self._hits()
         if self.since and (more := _forks()[0] - self.forks) > self.since.room:
-            why = f"{more:,} threads were started meanwhile, and their numbers began anew"
             fix = "sysctl kernel.pid_max=4194304"
-            self.missing.append(Missing("some of the workload's processes", why, fix))
+            self.missing.append(Reason(Code.THREAD_NUMBERS_REUSED, {}, {"threads": more}, fix))
         files = Files(Path("/"))
         for whose, before in self.quotas.items():
             self.outcome.throttled += throttling.since(files, whose, before)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
-from fusetools.missing import Missing
 from fusetools.output import Output
 from fusetools.plan.events import Probe
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Request
+from fusetools.reasons import Reason
 from fusetools.record import throttling
 from fusetools.record.attached import Attached
 from fusetools.record.costs import Costs
@@ -59,7 +59,7 @@ class Things:
         self.plan = plan
         self.missing = list(plan.missing)
         # Of them, by file: callbacks on which the kernel refused a probe.
-        self.callbacks_lost: dict[str, list[Missing]] = {}
+        self.callbacks_lost: dict[str, list[Reason]] = {}
         self.lock = lock
         self.state = lock.state
         self.request = request

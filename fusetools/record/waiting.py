@@ -17,9 +17,9 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, is_on
 from fusetools.host.processes import open_files
-from fusetools.missing import Missing
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Limited, Request
+from fusetools.reasons import Reason
 from fusetools.record import session
 from fusetools.record.preflight import output_of
 from fusetools.record.session import GRACE, Interrupted, Late
@@ -38,7 +38,7 @@ def record(
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     warn: Callable[[str], None],
-    waited: Callable[[Sequence[int]], list[Missing]],
+    waited: Callable[[Sequence[int]], list[Reason]],
 ) -> Outcome:
     """As session.record(), once what request.mounts names is mounted.
 

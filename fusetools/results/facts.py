@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.missing import Missing
+from fusetools.reasons import Reason
 from fusetools.results.units import Ns, Seconds
 from fusetools.session import Throttled, Took
 
@@ -55,7 +55,7 @@ class Facts:
     seconds: Seconds
     requests: Requests = Requests()
     losses: Losses = Losses()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Reason, ...] = ()
     probe_cost_ns: Ns | None = None  # the part of a callback's duration that its probes take
     # Costs of an event and of a callback's two probes; None: not measured in the recording.
     event_cost_ns: Ns | None = None

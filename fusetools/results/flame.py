@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusetools.reasons import Reason
 from fusetools.results.facts import Facts
 from fusetools.results.rows import MOST, table
 from fusetools.results.units import Ns
@@ -87,7 +88,7 @@ class Stacks:
     shared_ns: Ns
     kernel: Named
     user: Named
-    notes: tuple[str, ...]
+    notes: tuple[Reason, ...]
     facts: Facts
 
     JSON_HIDDEN = ("stacks", "kinds", "facts")

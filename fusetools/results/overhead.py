@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from fusetools.missing import Missing
+from fusetools.reasons import Reason
 from fusetools.results.estimate import Estimate
 from fusetools.results.units import BytesFloat, Seconds
 
@@ -60,5 +60,5 @@ class Overhead:
     pair_ns: float | None
     inside_ns: float | None
     lost: int
-    missing: tuple[Missing, ...]
+    missing: tuple[Reason, ...]
     warnings: tuple[str, ...]

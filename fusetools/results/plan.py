@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.missing import Missing
 from fusetools.plan.events import Event, Probe
+from fusetools.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Planned:
     events: tuple[Event, ...]
     probes: tuple[PlannedProbe, ...]
     graph: tuple[str, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[Reason, ...]
     functions: tuple[str, ...]
     places: tuple[tuple[str, tuple[Probe, ...]], ...]
 

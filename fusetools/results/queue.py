@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
+
+# Share of the requests' time spent in the queue while all threads were at work. Up to 0.14 was
+# measured with one thread and one caller: a thread's work after its reply, including the probes.
+SHORT = 0.25
+AT_TIMES = 0.05
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class MountQueue:
     runnable_ns: Ns = 0
 
     JSON_HIDDEN = ("levels",)
-    JSON_SHOWN = ("share_short", "share_runnable")
+    JSON_SHOWN = ("share_short", "share_runnable", "verdict")
 
     @property
     def by_ring(self) -> bool:
@@ -70,6 +76,41 @@ class MountQueue:
     def share_runnable(self) -> float:
         """Share of the requests' time while their threads were runnable."""
         return self.runnable_ns / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def verdict(self) -> tuple[Reason, ...]:
+        """Reasons why the daemon is short of CPU, or of threads."""
+        found = []
+        if self.unread:
+            found.append(Reason(Code.READS_NOT_SEEN, {}, {"requests": self.unread}))
+        if self.share_runnable >= AT_TIMES:
+            figures = {"runnable_share": self.share_runnable}
+            found.append(Reason(Code.CPU_SHORT, {}, figures))
+        return (*found, self._threads())
+
+    def _threads(self) -> Reason:
+        figures: dict[str, int | float] = {"requests": self.requests, "threads": self.threads}
+        if self.total_ns:
+            figures["queue_share"] = self.waited_ns / self.total_ns
+        if self.handed or not self.threads or not self.total_ns:
+            if self.unanswered == self.requests:
+                return Reason(Code.THREADS_UNKNOWN_NO_ANSWER, {}, figures)
+            if not self.handed:
+                return Reason(Code.THREADS_UNKNOWN_NO_READ, {}, figures)
+            return Reason(Code.THREADS_UNKNOWN_HANDED, {}, {**figures, "handed": self.handed})
+        figures["short_share"] = self.share_short
+        served = {"served_by": "io_uring" if self.by_ring else "threads"}
+        if self.share_short >= SHORT:
+            fix = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+            if self.by_ring:
+                fix = "mount it without io_uring: by a ring, each CPU's requests have one thread"
+            return Reason(Code.THREADS_SHORT, served, figures, fix)
+        if self.share_short >= AT_TIMES:
+            return Reason(Code.THREADS_SHORT_AT_TIMES, served, figures)
+        if self.unanswered:
+            unanswered = {**figures, "unanswered": self.unanswered}
+            return Reason(Code.THREADS_UNKNOWN_UNANSWERED, {}, unanswered)
+        return Reason(Code.THREADS_ENOUGH, served, figures)
 
 
 @dataclass(frozen=True, repr=False)

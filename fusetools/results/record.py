@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fusetools.missing import Missing
+from fusetools.reasons import Reason
 from fusetools.results.units import Bytes, Seconds
 from fusetools.session import Throttled, Took
 
@@ -37,7 +37,7 @@ class Outcome:
     requests: int = 0
     lost: int = 0
     exit_status: int = 0
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Reason, ...] = ()
     warnings: list[str] = field(default_factory=list)
     throttled: list[Throttled] = field(default_factory=list)  # by quotas of cgroups
     failed: bool = False  # a recorder failed, or the file is incomplete or has another name

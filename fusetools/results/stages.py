@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fusetools.missing import Missing
+from fusetools.reasons import Reason
 from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns, NsFloat
@@ -92,7 +92,7 @@ class Stages(Rows):
     operations: tuple[OperationStages, ...]
     by: str
     event_cost_ns: Ns | None
-    joined: tuple[Missing, ...]
+    joined: tuple[Reason, ...]
     facts: Facts
 
     ROWS = "operations"

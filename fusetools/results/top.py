@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.missing import Missing
+from fusetools.reasons import Reason
 from fusetools.results.units import Bytes, Ns, Seconds
 
 # Groupings of rows, in the order in which the key of `top` changes them; a job has a cgroup.
@@ -85,7 +85,7 @@ class Top:
     perf_cpu: float
     own_cpu: float
     pair_cost_ns: int | None
-    missing: tuple[Missing, ...]
+    missing: tuple[Reason, ...]
 
     @property
     def seconds(self) -> float:

@@ -316,18 +316,16 @@ def test_waits_of_the_daemon_have_whole_stacks(of: Recorded) -> None:
     if of.fs.name == "own-protocol":
         # It waits in open() and pread() for a FUSE file system below, interruptibly: which calls of
         # these wait is not known before, and to copy the stacks of all is too dear.
-        (note,) = [note for note in notes if " stacks cut " in note]
-        assert note.endswith("; fix: fusetools record --call-graph dwarf -- WORKLOAD")
+        (note,) = [note for note in notes if note["code"] == "stacks_cut"]
+        assert note["fix"] == "fusetools record --call-graph dwarf -- WORKLOAD"
         return
     # Where waits are many not each has its stack taken, and before some there was none alike.
     bare = sum(ns for s, ns in stacks.items() if re.fullmatch(r"[^;]+(;entry_SYSCALL.*)?", s))
-    assert not bare or any("stacks were sampled" in note for note in notes)
+    assert not bare or "stacks_sampled" in {note["code"] for note in notes}
     for note in notes:
-        if deeper := re.match(
-            r"([\d.]+) % has stacks deeper than the [\d,]+ bytes copied; (.+)", note
-        ):
-            assert deeper[2].startswith("fix: fusetools record --call-graph auto,")
-            cut -= float(deeper[1]) / 100 * total
+        if note["code"] == "stacks_too_deep":
+            assert note["fix"].startswith("fusetools record --call-graph auto,")
+            cut -= note["figures"]["time_share"] * total
     assert cut - bare <= 0.05 * total, notes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from typing import Callable
@@ -13,6 +12,7 @@ from recording import recorded, run
 from sample import BUILD, Mounter, SampleMount, SlowServer
 
 import fusetools
+from fusetools.reasons import Code
 from fusetools.recording import Recording
 
 pytestmark = pytest.mark.live
@@ -47,9 +47,9 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
     assert counters["samplefs.n_download_read"] >= READS
     assert shown.cut_ns is not None and shown.cut_ns <= 0.05 * (shown.total_ns or 0)
     # The callers' are not copied, and are told apart.
-    (note,) = [note for note in recording.stacks("off-cpu").notes if "cut" in note]
-    share = re.match(r"([\d.]+) % of the time .* \(of the daemon's time: ([\d.]+) %\)", note)
-    assert share and float(share[2]) <= 5 < float(share[1]), note
+    notes = recording.stacks("off-cpu").notes
+    (note,) = [note for note in notes if note.code is Code.STACKS_CUT]
+    assert note.figures["daemon_share"] <= 0.05 < note.figures["time_share"], note
 
     # Where the host has symbols of its C library, clone3 and start_thread.
     begun = sum(
@@ -142,16 +142,12 @@ def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_pat
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "auto,1024").stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns > 0.9 * (shown.total_ns or 0)
-    (note,) = [note for note in shown.notes if "deeper" in note]
-    found = re.fullmatch(
-        r"([\d.]+) % has stacks deeper than the 1,024 bytes copied; "
-        r"fix: fusetools record --call-graph (auto,4096) -- WORKLOAD",
-        note,
-    )
-    assert found and float(found[1]) > 90, note
-    shown = record(client, path, "--call-graph", found[2]).stacks("off-cpu", layers=["daemon"])
+    (note,) = [note for note in shown.notes if note.code is Code.STACKS_TOO_DEEP]
+    assert note.figures["copied_bytes"] == 1024 and note.figures["time_share"] > 0.9, note
+    assert note.fix == "fusetools record --call-graph auto,4096 -- WORKLOAD"
+    shown = record(client, path, "--call-graph", "auto,4096").stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns <= 0.05 * (shown.total_ns or 0)
-    assert not any("deeper" in note for note in shown.notes)
+    assert Code.STACKS_TOO_DEEP not in {note.code for note in shown.notes}
 
 
 def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
@@ -159,8 +155,8 @@ def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "fp").stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns > 0.9 * (shown.total_ns or 0)
-    (note,) = [note for note in shown.notes if "cut" in note]
-    assert note.endswith("fix: fusetools record --call-graph dwarf -- WORKLOAD")
+    (note,) = [note for note in shown.notes if note.code is Code.STACKS_CUT]
+    assert note.fix == "fusetools record --call-graph dwarf -- WORKLOAD"
     flame = ("flame", "--offcpu", "--layer", "daemon", "-i", path, "-o", tmp_path / "x.svg")
     figures = json.loads(run(*flame, "--json", check=True).stdout)
     assert figures["cut_ns"] == shown.cut_ns

@@ -182,13 +182,18 @@ def test_what_is_waited_for_already_is_named(
         done = record(tmp_path, *of, "--duration", "0.2", "--json")
         waited = time.monotonic() - began
     assert process.wait(HANGS) == 0
-    (known,) = [m for m in json.loads(done.stdout)["missing"] if "already" in m["what"]]
-    assert known["what"] == f"what 1 caller waited for on {mount.path} already"
-    said = re.fullmatch(
-        rf"it began before the recording: stat \(pid {process.pid}, {path}\), ([\d.]+) s",
-        known["why"],
-    )
-    assert said and 1.4 < float(said[1]) < waited, known["why"]
+    (known,) = [m for m in json.loads(done.stdout)["missing"] if m["code"] == "already_waiting"]
+    assert known["figures"] == {"callers": 1}
+    (age,) = known["subject"].pop("ages_ns")
+    assert 1.4e9 < age < 1e9 * waited
+    assert known["subject"] == {
+        "path": str(mount.path),
+        "comms": ["stat"],
+        "pids": [process.pid],
+        "tids": [process.pid],
+        "paths": [str(path)],
+    }
     assert known["fix"] == f"fusetools stuck --mount {mount.path}"
-    assert f"fusetools: {known['what']}: {known['why']}\n" in done.stderr
+    assert f"fusetools: {known.pop('text')}\n" in done.stderr
+    known["subject"]["ages_ns"] = [age]
     assert known in session(tmp_path / "perf.data")["missing"]

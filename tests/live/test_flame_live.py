@@ -22,6 +22,7 @@ from truth import Stock, own_calls
 import fusetools
 from fusetools import _core
 from fusetools.answers.filters import Filters
+from fusetools.reasons import Code
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
@@ -214,7 +215,7 @@ def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     recorded(path, "--wakers", "--mount", mount.path, "--", "find", mount.path)
     shown = fusetools.open(path).stacks("off-wake", layers=["syscall"])
-    assert shown.stackless == 0 and not any("--wakers" in note for note in shown.notes)
+    assert shown.stackless == 0 and Code.WAKERS_STACKLESS not in {n.code for n in shown.notes}
     answered = [stack for stack in shown.stacks if "request_wait_answer" in stack]
     assert answered
     for stack in answered:
@@ -338,7 +339,9 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
         if not _core.scan(str(raw), [], {})["lost"]:
             break  # else mappings may be among what perf lost, beside much other work
     noted = fusetools.open(raw).stacks("on-cpu", everything=True).notes
-    assert any(f"not unwound; fix, on {os.uname().nodename}: fusetools merge" in n for n in noted)
+    (note,) = [note for note in noted if note.code is Code.COPIES_NOT_UNWOUND]
+    assert note.subject == {"host": os.uname().nodename}
+    assert note.fix == f"fusetools merge {raw} -o {raw}"
     run("merge", raw, "-o", merged, check=True)
     assert merged.stat().st_size < raw.stat().st_size / 4
 

@@ -20,8 +20,9 @@ from sample import BUILD, Mounter, SampleMount
 from truth import Stock, overlap, own_calls
 
 import fusetools
-from fusetools.render.text.queue import SHORT, verdict
+from fusetools.reasons import Code
 from fusetools.render.text.slow import render as slow_text
+from fusetools.results.queue import SHORT
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
@@ -225,14 +226,14 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
     with_one = found.share_short
     assert found.threads == found.whole.most_busy == 1
     assert low > SHORT
-    assert "is short of threads:" in verdict(found)[0]
+    assert found.verdict[0].code is Code.THREADS_SHORT
     mount.clean()
 
     mount = sample_mount("--threads", "16", delay=("statfs=20ms",))
     found, _, high = queue_of(mount, tmp_path / "sixteen.data")
     assert found.threads > 1
     assert found.share_short < with_one
-    is_short = "is short of threads:" in verdict(found)[0]
+    is_short = found.verdict[0].code is Code.THREADS_SHORT
     assert is_short == (found.share_short >= SHORT) and (high >= SHORT or not is_short)
     mount.clean()
 
@@ -248,7 +249,7 @@ def test_one_thread_is_enough_for_one_caller(sample_mount: Mounter, tmp_path: Pa
         # does wait for it.
         if name == "together" or high < SHORT:
             assert found.share_short < SHORT
-            assert "is short of threads:" not in verdict(found)[0]
+            assert found.verdict[0].code is not Code.THREADS_SHORT
 
 
 def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:

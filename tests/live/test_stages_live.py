@@ -209,8 +209,8 @@ def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_p
 
 def missing_switches(found: dict[str, Any]) -> int:
     """How many the recording says were not recorded."""
-    why = [m["why"] for m in found["recording"]["missing"] if m["what"] == "the end of some waits"]
-    return sum(int(text.split()[0].replace(",", "")) for text in why)
+    missing = found["recording"]["missing"]
+    return sum(m["figures"]["switches"] for m in missing if m["code"] == "switches_missing")
 
 
 def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
     assert done.status == 0, done.stderr
     data = tmp_path / "perf.data"
     assert counts(data)["fuse_daemon:cvmfs_getattr"] == own["cvmfs_getattr"] > 0
-    (missing,) = [one for one in session(data)["missing"] if "first requests" in one["what"]]
-    assert missing["what"] == f"the first requests of {place}/mount"
+    lacks = session(data)["missing"]
+    (missing,) = [one for one in lacks if one["code"] == "mounted_before_traced"]
+    assert missing["subject"] == {"path": f"{place}/mount"}
 
 
 def test_a_workload_that_mounts(tmp_path: Path) -> None:
@@ -83,8 +84,9 @@ def test_who_waits_already_for_another_mount(sample_mount: Mounter, tmp_path: Pa
             done = Done(process)
     assert caller.wait(HANGS) == 0
     assert done.status == 0, done.stderr
-    whats = [one["what"] for one in session(tmp_path / "perf.data")["missing"]]
-    assert f"what 1 caller waited for on {hung.path} already" in whats
+    lacks = session(tmp_path / "perf.data")["missing"]
+    (known,) = [one for one in lacks if one["code"] == "already_waiting"]
+    assert known["subject"]["path"] == str(hung.path) and known["figures"] == {"callers": 1}
 
 
 def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:

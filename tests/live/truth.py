@@ -17,6 +17,7 @@ import numpy as np
 import script
 
 import fusetools
+from fusetools.reasons import Code
 
 if TYPE_CHECKING:
     from sample import SampleMount
@@ -56,7 +57,7 @@ class Stock:
         self.syscalls: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # number, from, to
         connections = {mount.pid: mount.connection for mount in mounts}
         missing = fusetools.open(recording).session.missing
-        self.lacks_ends = any(why.what == "the end of some waits" for why in missing)
+        self.lacks_ends = any(why.code is Code.SWITCHES_MISSING for why in missing)
         enter: dict[int, tuple[int, int]] = {}  # by thread: number, when
         open_: dict[int, list[Seen]] = defaultdict(list)  # by thread of the daemon
         awaited: dict[int, Seen] = {}  # by caller: ended, and it has yet to run

@@ -28,6 +28,7 @@ from fusetools.answers.frames import kind_of
 from fusetools.cli.flame import command as flame_command
 from fusetools.errors import Error
 from fusetools.flame import FORMATS
+from fusetools.reasons import Code
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
@@ -246,12 +247,15 @@ def test_a_recording_is_read_without_the_host(
 ) -> None:
     """What no recording holds has no name, and which command names it is said."""
     shown = fusetools.open(client[0]).stacks("off-cpu", everything=True)
-    assert (shown.kernel.source, shown.user.source) == ("", "")
+    named = (shown.kernel, shown.user)
+    assert [one.source for one in named] == ["", ""]
     assert shown.kernel.nameless == shown.kernel.addresses > 100
     assert shown.user.nameless == shown.user.addresses > 10
     merge = f"fusetools merge {client[0]} -o {client[0]}"
-    assert [merge in note for note in shown.notes] == [True, True]
-    assert "--kallsyms" in shown.notes[0] and "--symfs" in shown.notes[1]
+    assert [note.code for note in shown.notes] == [Code.KERNEL_UNNAMED, Code.USER_UNNAMED]
+    assert {note.fix for note in shown.notes} == {merge}
+    figures = [dict(note.figures) for note in shown.notes]
+    assert figures == [{"nameless": n.nameless, "addresses": n.addresses} for n in named]
     assert not any(f.startswith("vfs_") for stack in shown.stacks for f in stack.split(";"))
     by_file = fusetools.open(client[0]).stacks("off-cpu", kallsyms=str(client[1]))
     assert by_file.kernel.source == str(client[1]) and by_file.kernel.nameless == 0
@@ -291,19 +295,19 @@ def test_copies_are_the_fix_of_what_was_not_copied(
     monkeypatch.setattr(_core, "flame", flame)
     recording = fusetools.open(DEMO)
     assert recording.session.call_graph == "dwarf"
-    fix = "; fix: fusetools record --call-graph dwarf -- WORKLOAD"
-    (said,) = (n for n in recording.stacks("off-cpu").notes if " stacks cut before " in n)
-    assert said.startswith("60.0 % of the time") and not said.endswith(fix)  # all were copied
+    notes = {note.code: note for note in recording.stacks("off-cpu").notes}
+    assert round(notes[Code.STACKS_CUT].figures["time_share"], 3) == 0.6
+    assert not notes[Code.STACKS_CUT].fix  # all were copied
     recording._source.session = replace(recording.session, call_graph="auto")
-    notes = recording.stacks("off-cpu").notes
-    (said,) = (note for note in notes if " stacks cut before " in note)
-    assert said.startswith("60.0 % of the time") and said.endswith(fix) == mended
-    deeper = [note for note in notes if " stacks deeper than " in note]
-    assert bool(deeper) == bool(deep)
-    lost = [note for note in notes if " through code without unwind tables " in note]
-    assert bool(lost) == (unknown > 1000)
+    notes = {note.code: note for note in recording.stacks("off-cpu").notes}
+    assert round(notes[Code.STACKS_CUT].figures["time_share"], 3) == 0.6
+    fix = "fusetools record --call-graph dwarf -- WORKLOAD"
+    assert notes[Code.STACKS_CUT].fix == (fix if mended else "")
+    assert (Code.STACKS_TOO_DEEP in notes) == bool(deep)
+    lost = notes.get(Code.STACKS_WITHOUT_TABLES)
+    assert (lost is not None) == (unknown > 1000)
     if lost:
-        assert abs(float(lost[0].partition(" % has ")[0]) - unknown / 100) < 0.06
+        assert abs(lost.figures["time_share"] - unknown / 10_000) < 0.0006
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="this host has no strace")

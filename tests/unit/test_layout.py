@@ -19,7 +19,7 @@ LAYERS = (
     ("__init__",),
     ("flame",),  # knows nothing of the rest
     ("errors", "names", "printable", "patterns", "figures"),
-    ("core", "csvfile", "missing"),
+    ("core", "csvfile", "reasons"),
     ("host",),
     ("output", "session"),
     ("plan",),
@@ -95,7 +95,7 @@ def test_no_import_goes_up(path: Path) -> None:
 
 
 def test_renderers_read_results_alone() -> None:
-    small = {"__init__", "csvfile", "errors", "figures", "missing", "names", "printable", "session"}
+    small = {"__init__", "csvfile", "errors", "figures", "names", "printable", "reasons", "session"}
     allowed = {"render", "results", "flame", *small}
     for path in FILES:
         own = module(path)

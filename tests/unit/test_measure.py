@@ -14,9 +14,9 @@ from schemas import held
 from test_plan import KERNELS, host, make
 
 from fusetools.experiments.estimate import estimate
-from fusetools.missing import Missing
 from fusetools.plan.parts import PARTS, parts
 from fusetools.plan.request import Workload
+from fusetools.reasons import Code, Reason
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.estimate import confidence
 from fusetools.render.text.overhead import render
@@ -82,7 +82,7 @@ def _overhead(runs: int) -> Overhead:
         return Cost(part, seconds, ratios, events, 80 * events, event_ns, 1.46, part != "all")
 
     costs = (cost("syscall", 1.11, 7200), cost("daemon", 1.2, 7358), cost("all", 1.5, 57764))
-    missing = Missing("kernel functions", "this kernel has no kprobes", "boot another")
+    missing = Reason(Code.NO_KPROBES, fix="boot another", layer="kernel")
     return Overhead(("find", "/mnt", "-size", "+1M"), plain, costs, 2870.0, 1460, 3, (missing,), ())
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from fusetools.core import matching
 from fusetools.figures import duration
-from fusetools.missing import Missing
 from fusetools.now.top import Watch
 from fusetools.patterns import expression
+from fusetools.reasons import Code, Reason
 from fusetools.render.text import top as top_text
 from fusetools.render.text import trace as trace_text
 from fusetools.results.top import Row, Top, UnderWay
@@ -147,7 +147,9 @@ def test_what_is_dropped_is_said() -> None:
     assert "1 event lost" in top_text.line(replace(TOP, lost=1))
     assert "lost" not in top_text.line(TOP) and "left out" not in "".join(top_text.lines(TOP))
     assert top_text.lines(replace(TOP, groups=31))[-1] == "and 30 more rows"
-    missing = Missing("daemon of /mnt", "it is \x1bstripped", layer="daemon")
+    missing = Reason(
+        Code.OTHER, {"what": "daemon of /mnt", "why": "it is \x1bstripped"}, layer="daemon"
+    )
     (line,) = [one for one in top_text.lines(replace(TOP, missing=(missing,))) if "miss" in one]
     assert line.startswith("missing: daemon of /mnt: it is ") and "\x1b" not in line
 

@@ -21,9 +21,11 @@ from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
+from fusetools.plan.kernel import OF_FUNCTIONS
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Attach, Caller, Request, Stream, Workload
+from fusetools.reasons import Code
 from fusetools.record.attached import RANGES, ranges
 from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes
 from fusetools.record.planned import summary
@@ -143,7 +145,7 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     if per_task:
         argv = per_task_line(plan, facts.perf, "perf.tasks", ("ctl", "ack"), room, [2024])
         lines += ["", " ".join(argv).replace(" -e ", "\n  -e ")]
-    lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.missing]
+    lines += [""] + [f"missing {m.layer or '-'}: {m.text}" for m in plan.missing]
     return "\n".join(lines) + "\n"
 
 
@@ -316,7 +318,7 @@ def test_details() -> None:
     assert {probe.role for probe in found} == {"inode"}
     assert not any(probe.role == "inode" for probe in plans[0].probes)
     # Nothing that was not asked for is missing.
-    assert not any("system calls" in one.what for one in plans[0].missing)
+    assert Code.NO_RAW_SYSCALLS not in {one.code for one in plans[0].missing}
 
 
 def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
@@ -406,7 +408,7 @@ def test_latency_needs_no_kernel_functions(kernel: str) -> None:
     assert {"begin", "end"} <= {probe.role for probe in plan.probes if probe.in_kernel} or any(
         event.name == "fuse:fuse_request_send" for event in plan.events
     )
-    assert not any("kernel functions" in one.what for one in plan.missing)
+    assert not {one.code for one in plan.missing} & OF_FUNCTIONS
     asked = Workload(command=("x",), detail="latency", functions=("fuse_lookup",))
     assert make(host(kernel), asked).functions or any(
         probe.layer == "kernel" for probe in make(host(kernel), asked).probes
@@ -451,7 +453,7 @@ def test_without_a_cgroup_everybody_is_recorded() -> None:
     plan = make(host(), cgroup=False)
     assert not any(event.workload for event in plan.events)
     assert not plan.switch_records
-    assert any("all processes are recorded" in one.why for one in plan.missing)
+    assert Code.NO_CGROUP in {one.code for one in plan.missing}
 
 
 def test_only_the_mounts_asked_for() -> None:
@@ -538,7 +540,7 @@ def test_handlers_of_libfuse() -> None:
         "fuse_reply_err",
         "fuse_reply_entry",
     ]
-    assert not [lack for lack in plan.missing if "stripped" in lack.why]
+    assert Code.STRIPPED not in {lack.code for lack in plan.missing}
 
 
 def test_a_stripped_library() -> None:
@@ -548,8 +550,15 @@ def test_a_stripped_library() -> None:
     plan = make(host(), symbols=symbols)
     assert plan.targets[0].probe_set is not None and plan.targets[0].probe_set.name == "libfuse"
     assert {p.role for p in plan.probes if p.function != "fusetools_calibrate"} == {"reply"}
-    assert plan.missing[0].what == "callbacks of /cvmfs/sft.cern.ch"
-    assert plan.missing[0].why.endswith("is stripped, it has no symbol for its callbacks")
+    assert plan.missing[0].code is Code.STRIPPED
+    assert plan.missing[0].subject == {
+        "part": "callbacks",
+        "path": "/cvmfs/sft.cern.ch",
+        "comm": "cvmfs2",
+        "pid": 2024,
+        "file": "libcvmfs_fuse3.so.2.12.0",
+        "group": "callbacks",
+    }
     assert plan.missing[0].fix.startswith("install its debug symbols")
     with pytest.raises(Error) as caught:
         make(host(), fs="cvmfs", symbols=symbols)
@@ -567,12 +576,14 @@ def test_a_library_that_cannot_be_read() -> None:
     facts = host("6.18", mount(), other)
     found = planner.targets(facts, Attach(), builtin())
     plan = planner.plan(facts, Attach(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
-    assert [one.what for one in plan.missing if "EIO" in one.why] == ["daemon of /x"]
+    (lack,) = [one for one in plan.missing if one.code is Code.FILE_UNREADABLE]
+    assert (lack.subject["part"], lack.subject["path"]) == ("daemon", "/x")
+    assert lack.subject["message"] == "EIO"
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
     plan = planner.plan(facts, Attach(), planner.targets(facts, Attach(), builtin()), SYMBOLS, {})
-    assert any(one.what == "daemon of /x" for one in plan.missing)
+    assert [m.subject["path"] for m in plan.missing if m.code is Code.FILE_UNNAMED] == ["/x"]
 
 
 def test_a_process_that_serves_other_mounts_too() -> None:
@@ -580,14 +591,15 @@ def test_a_process_that_serves_other_mounts_too() -> None:
     mounts = mount("/a b"), mount("/c", connection=46), mount("/d", connection=47, daemon_pid=9)
     facts = host("6.18", *mounts, mount("/bound", connection=46))
 
-    def shared(*paths: str) -> list[tuple[str, str]]:
+    def shared(*paths: str) -> list[tuple[object, str]]:
         request = Attach(mounts=paths)
         found = planner.targets(facts, request, builtin())
         plan = planner.plan(facts, request, found, SYMBOLS, PLAIN, OWN)
-        return [(one.why, one.fix) for one in plan.missing if one.what.startswith("which mount")]
+        shared_ones = [one for one in plan.missing if one.code is Code.DAEMON_SHARED]
+        return [(one.subject, one.fix) for one in shared_ones]
 
-    ((why, fix),) = shared("/a b")
-    assert why == "its process (pid 2024) also serves /c, which is not recorded"
+    ((subject, fix),) = shared("/a b")
+    assert subject == {"comm": "cvmfs2", "pid": 2024, "others": ("/c",)}
     assert fix == "fusetools record --mount '/a b' --mount /c -- …"
     assert shared("/a b", "/c") == shared("/d") == []
 
@@ -622,7 +634,7 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
     (target,) = plan.targets
     if fs is None:
         assert all(p.function == "fusetools_calibrate" for p in plan.probes)
-        assert "does not use libfuse's library for requests" in plan.missing[0].why
+        assert plan.missing[0].code is Code.DAEMON_UNSUPPORTED
     else:
         assert target.probe_set is not None and target.probe_set.name == fs
     if fs == "libfuse_highlevel":
@@ -650,7 +662,7 @@ def test_which_request_a_callback_is_for(handlers: tuple[str, ...]) -> None:
     taken = {p.function: dict(p.arguments)["unique"] for p in plan.probes if p.role == "taken"}
     assert list(taken) == [*(handlers[:2] or ["fuse_req_userdata"])]
     assert set(taken.values()) == {"+8(%di):u64"}
-    assert not any("callbacks' requests" in missing.what for missing in plan.missing)
+    assert Code.NO_REQUESTS_OF_CALLBACKS not in {missing.code for missing in plan.missing}
 
 
 @pytest.mark.parametrize(
@@ -700,15 +712,15 @@ def test_programs_with_everything_inside() -> None:
         plan = make(host("6.18", one), symbols=symbols)
         ours = [p for p in plan.probes if p.function != "fusetools_calibrate"]
         if fs is None:
-            assert not ours and "no probe set knows" in plan.missing[0].why
+            assert not ours and plan.missing[0].code is Code.DAEMON_UNSUPPORTED
             continue
         (target,) = plan.targets
         assert target.probe_set is not None and target.probe_set.name == fs
         assert (ours[0].role, ours[0].function) == (role, shown)
         assert any(p.role == "return" for p in ours) == (role == "entry" and not runtime)
         if runtime:
-            what = next(m for m in plan.missing if m.what.startswith("durations"))
-            assert "Go program" in what.why
+            (why,) = [m for m in plan.missing if m.code is Code.RETURNS_RUNTIME]
+            assert why.subject["runtime"] == "Go"
 
 
 def test_arguments_of_go_are_in_registers_since_1_18() -> None:
@@ -798,7 +810,8 @@ def test_a_daemon_that_is_not_found() -> None:
     lost = mount(daemon_pid=None, comm=None, libraries=(), why="no process here has it open")
     plan = make(host("6.18", lost))
     assert plan.layers == ("requests", "on-CPU", "off-CPU", "system calls")
-    assert plan.missing[0].why == "no process here has it open"
+    assert plan.missing[0].code is Code.DAEMON_UNKNOWN
+    assert plan.missing[0].subject["message"] == "no process here has it open"
     with pytest.raises(Error) as caught:  # and no requests either
         make(replace(host("6.1", lost), tracers=("nop",), dynamic_events=("uprobe",)))
     assert caught.value.what == "nothing of /cvmfs/sft.cern.ch can be recorded"

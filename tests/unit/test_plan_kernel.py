@@ -17,6 +17,7 @@ from fusetools.plan import kernel
 from fusetools.plan.events import Probe
 from fusetools.plan.kernel import KernelPlan
 from fusetools.plan.planner import ProbePlan
+from fusetools.reasons import Code
 from fusetools.record.finishing import Finishing
 from fusetools.results.record import Outcome
 from fusetools.session import Took
@@ -79,8 +80,14 @@ def test_requests_by_io_uring_that_cannot_be_probed_are_named() -> None:
     )
     plan = kernel.plan(facts, [45])
     assert len(stage(plan, "begin")) == 2
-    (lack,) = [lack for lack in plan.missing if "io_uring" in lack.what]
-    assert "fuse_uring_queue_bq_req.isra.0" in lack.why
+    (lack,) = plan.missing
+    assert lack.code is Code.STAGE_VARIANT
+    assert lack.subject == {
+        "function": "fuse_uring_queue_bq_req",
+        "variant": "fuse_uring_queue_bq_req.isra.0",
+        "stage": "queued",
+        "transport": "io_uring or virtiofs",
+    }
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -126,7 +133,8 @@ def test_a_stage_that_was_never_seen_is_missing_and_not_one_of_its_ways() -> Non
     ):
         finishing.missing = []
         finishing._silent_kernel(Counter(f"fuse_kernel:{name}" for name in fired))
-        assert [m.what for m in finishing.missing] == [f"requests, {role}" for role in lack]
+        assert {m.code for m in finishing.missing} <= {Code.STAGE_SILENT}
+        assert [m.subject["stage"] for m in finishing.missing] == lack
 
 
 def test_what_shows_names_may_be_silent() -> None:
@@ -138,7 +146,7 @@ def test_what_shows_names_may_be_silent() -> None:
     finishing.missing = []
     fired = ("queue_request_and_unlock", "fuse_copy_args", "fuse_request_end", "about")
     finishing._silent_kernel(Counter({f"fuse_kernel:{name}": 1 for name in fired}))
-    assert [m.what for m in finishing.missing] == []
+    assert finishing.missing == []
 
 
 def test_what_recording_took_is_at_least_that_where_a_probe_is_dearer_than_what_was_measured() -> (
@@ -215,8 +223,8 @@ def test_a_variant_s_arguments_are_not_trusted(suffix: str) -> None:
     plan = kernel.plan(facts, [45])
     assert stage(plan, "end") == []
     (missing,) = plan.missing
-    assert missing.what == "requests, ended"
-    assert f"only as fuse_request_end{suffix}" in missing.why
+    assert (missing.code, missing.subject["stage"]) == (Code.STAGE_VARIANT, "ended")
+    assert missing.subject["variant"] == f"fuse_request_end{suffix}"
     # its durations can still be measured
     assert f"fuse_request_end{suffix}" in dict(plan.functions)
 
@@ -244,14 +252,17 @@ def test_two_functions_of_one_name_are_noticed() -> None:
     twice = replace(facts, kallsyms_fuse=(*facts.kallsyms_fuse, "fuse_request_end"))
     plan = kernel.plan(twice, [45])
     assert stage(plan, "end") == []
-    assert plan.missing[0].why == "2 functions are called fuse_request_end"
+    assert plan.missing[0].code is Code.STAGE_AMBIGUOUS
+    assert plan.missing[0].subject["function"] == "fuse_request_end"
+    assert plan.missing[0].figures == {"functions": 2}
 
 
 def test_a_function_that_may_not_be_traced_is_said() -> None:
     facts = host("6.1")
     listed = tuple(n for n in facts.filter_functions_fuse if n != "fuse_copy_args")
     plan = kernel.plan(replace(facts, filter_functions_fuse=listed), [45])
-    assert plan.missing[0].why == "the kernel does not let fuse_copy_args be traced"
+    assert plan.missing[0].code is Code.STAGE_UNTRACEABLE
+    assert plan.missing[0].subject["function"] == "fuse_copy_args"
 
 
 def test_an_unknown_layout_is_said_and_the_rest_goes_on() -> None:
@@ -259,12 +270,8 @@ def test_an_unknown_layout_is_said_and_the_rest_goes_on() -> None:
     plan = kernel.plan(facts, [45])
     assert plan.events == ()
     assert plan.graph == ("fuse_*",)
-    assert {one.what for one in plan.missing} == {
-        "requests, queued",
-        "requests, sent",
-        "requests, ended",
-        "requests, waiting",
-    }
+    assert {one.code for one in plan.missing} == {Code.STAGE_NO_LAYOUT}
+    assert {one.subject["stage"] for one in plan.missing} == {"queued", "sent", "ended", "waiting"}
 
 
 def test_a_table_s_offsets_leave_nothing_out() -> None:
@@ -293,7 +300,7 @@ def test_no_return_probe_cuts_stacks_where_function_graph_tells_the_return() -> 
             kernel.plan(facts, [45], functions=("fuse_lookup",)),
         ):
             assert "request_wait_answer" in {p.place for p in kept.probes if p.role == "return"}
-            assert kept.missing[-1].what == "the callers in kernel stacks"
+            assert kept.missing[-1].code is Code.KERNEL_STACKS_CUT
         assert kernel.plan(facts, [45], counts=True).missing == ()  # records no stacks
     for name in ("6.1", "6.12", "7.2"):
         plan = kernel.plan(host(name), [45])
@@ -310,10 +317,11 @@ def test_backends() -> None:
     assert "fuse_readpage" not in entries  # the older name
     only = kernel.plan(facts, [45], "tracepoint")
     assert (only.probes, only.graph) == ((), ())
-    assert only.missing[-1].why == "only tracepoints were asked for"
+    assert only.missing[-1].code is Code.TRACEPOINTS_ONLY
     # without trace-cmd: kprobes, and it is said what would bring more
     bare = kernel.plan(replace(facts, trace_cmd=None), [45])
     assert {p.function for p in bare.probes if p.role == "entry"} == entries
+    assert bare.missing[-1].code is Code.NO_TRACE_CMD
     assert bare.missing[-1].fix == "apt-get install -y trace-cmd"
     fedora = replace(facts, trace_cmd=None, distribution=("fedora",))
     assert kernel.plan(fedora, [45]).missing[-1].fix == "dnf install -y trace-cmd"
@@ -334,13 +342,14 @@ def test_functions_of_one_s_own() -> None:
     graph = kernel.plan(facts, [45], functions=("fuse_lookup*", "nothing_*"))
     assert graph.graph == ("fuse_lookup*",)
     assert dict(graph.functions) == {"fuse_lookup": "lookup", "fuse_lookup_name": ""}
-    assert [one.what for one in graph.missing] == ["kernel function nothing_*"]
+    (absent,) = graph.missing
+    assert (absent.code, absent.subject) == (Code.FUNCTION_ABSENT, {"pattern": "nothing_*"})
     pairs = kernel.plan(facts, [45], "kprobe", ("fuse_lookup*",))
     entries = {p.function for p in pairs.probes if p.role == "entry"}
     assert entries == {"fuse_lookup", "fuse_lookup_name", "request_wait_answer"}
     for backend in ("auto", "graph", "kprobe"):  # said once, and the requests are still recorded
         none = kernel.plan(facts, [45], backend, ("nothing_*",))
-        assert [one.what for one in none.missing].count("kernel function nothing_*") == 1
+        assert none.missing.count(absent) == 1
         assert not none.graph
         assert {"begin", "sent", "end"} <= {one.role for one in none.probes}
 

@@ -12,6 +12,7 @@ from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files
 from fusetools.plan.registers import fetch
 from fusetools.plan.returns import no_returns
+from fusetools.reasons import Code, Reason
 
 FILE = Library("/x/lib.so", "/x/lib.so", 7, "fd:00", machine="x86_64")
 MOUNT = Mount("/m", "fuse", "x", 45, daemon_pid=9, comm="x", libraries=(FILE,))
@@ -26,41 +27,50 @@ FACTS = HostFacts(
 )
 
 
+def code(reason: Reason | None) -> Code | None:
+    return reason.code if reason else None
+
+
 @pytest.mark.parametrize("runtime", ["Go", "OCaml", "Haskell", "GraalVM", ".NET"])
 def test_runtimes(runtime: str) -> None:
-    assert f"a {runtime} program" in no_returns(FACTS, replace(FILE, runtime=runtime), MOUNT)
-    assert no_returns(FACTS, FILE, MOUNT) == ""
+    found = no_returns(FACTS, replace(FILE, runtime=runtime), MOUNT)
+    assert found and found.code is Code.RETURNS_RUNTIME
+    assert found.subject == {"path": "/m", "file": "lib.so", "runtime": runtime}
+    assert no_returns(FACTS, FILE, MOUNT) is None
 
 
 def test_seccomp() -> None:
     sealed = replace(MOUNT, seccomp=True)
-    assert "seccomp" in no_returns(FACTS, FILE, sealed)
+    assert code(no_returns(FACTS, FILE, sealed)) is Code.RETURNS_SECCOMP
     unknown = replace(FACTS, uretprobe_filtered=None)
-    assert "seccomp" in no_returns(unknown, FILE, sealed)  # it could not be shown
-    assert no_returns(replace(FACTS, uretprobe_filtered=False), FILE, sealed) == ""
+    assert code(no_returns(unknown, FILE, sealed)) is Code.RETURNS_SECCOMP  # it could not be shown
+    assert no_returns(replace(FACTS, uretprobe_filtered=False), FILE, sealed) is None
     # those of 32 bits, and other machines, return by a breakpoint
-    assert no_returns(FACTS, replace(FILE, machine="i386"), sealed) == ""
-    assert no_returns(replace(FACTS, arch="aarch64"), FILE, sealed) == ""
+    assert no_returns(FACTS, replace(FILE, machine="i386"), sealed) is None
+    assert no_returns(replace(FACTS, arch="aarch64"), FILE, sealed) is None
 
 
 def test_shadow_stacks() -> None:
     shadowed = replace(MOUNT, shadow_stack=True)
-    assert "shadow stack" in no_returns(FACTS, FILE, shadowed)
-    assert no_returns(replace(FACTS, uretprobe_shadow=True), FILE, shadowed) == ""
+    assert code(no_returns(FACTS, FILE, shadowed)) is Code.RETURNS_SHADOW_STACK
+    assert no_returns(replace(FACTS, uretprobe_shadow=True), FILE, shadowed) is None
 
 
 def test_who_shares_the_file() -> None:
     """A probe is in the file: another mount's daemon has it too."""
     other = replace(MOUNT, path="/n", comm="other", daemon_pid=10, seccomp=True)
     both = replace(FACTS, mounts=(MOUNT, other))
-    assert no_returns(both, FILE, MOUNT).startswith("other (pid 10) has a seccomp filter")
+    found = no_returns(both, FILE, MOUNT)
+    assert found and found.code is Code.RETURNS_SECCOMP
+    assert (found.subject["comm"], found.subject["pid"]) == ("other", 10)
     own = replace(other, libraries=(replace(FILE, inode=8),))
-    assert no_returns(replace(FACTS, mounts=(MOUNT, own)), FILE, MOUNT) == ""
+    assert no_returns(replace(FACTS, mounts=(MOUNT, own)), FILE, MOUNT) is None
 
 
 def test_this_process() -> None:
-    assert no_returns(FACTS, FILE) == ""
-    assert "this process" in no_returns(replace(FACTS, seccomp=True), FILE)
+    assert no_returns(FACTS, FILE) is None
+    found = no_returns(replace(FACTS, seccomp=True), FILE)
+    assert found and found.code is Code.RETURNS_SECCOMP and "pid" not in found.subject
 
 
 STATUS = "Name:\tx\nSeccomp:\t{}\nSeccomp_filters:\t1\nx86_Thread_features:\t{}\n"

@@ -9,6 +9,7 @@ from test_plan import host, make
 
 from fusetools.errors import Error
 from fusetools.plan.events import Probe
+from fusetools.reasons import Code
 from fusetools.record import probing
 
 CLIENT = "/usr/lib64/libcvmfs_fuse3.so.2.12.0"
@@ -44,10 +45,11 @@ def made(monkeypatch: pytest.MonkeyPatch, *places: str) -> probing.Probing:
 
 def test_each_of_some_callbacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = made(monkeypatch, f"{CLIENT}:0x1f000", f"{CLIENT}:0x1f040")
-    assert [m.what for m in found.missing] == ["callback cvmfs_lookup", "callback cvmfs_getattr"]
-    assert {m.why for m in found.missing} == {
-        "the kernel refuses a probe on it: Input/output error"
-    }
+    assert {m.code for m in found.missing} == {Code.CALLBACK_REFUSED}
+    assert [m.subject for m in found.missing] == [
+        {"function": name, "message": "Input/output error"}
+        for name in ("cvmfs_lookup", "cvmfs_getattr")
+    ]
     functions = {probe.function for probe in found.plan.probes}
     assert "cvmfs_open" in functions and "cvmfs_lookup" not in functions
 
@@ -55,6 +57,13 @@ def test_each_of_some_callbacks_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_one_line_tells_of_all_callbacks_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on an overlay on Linux 4.4."""
     found = made(monkeypatch, CLIENT)
-    assert [m.what for m in found.missing] == ["daemon of /cvmfs/sft.cern.ch"]
+    (lack,) = found.missing
+    assert lack.code is Code.CALLBACKS_REFUSED
+    assert lack.subject == {
+        "part": "daemon",
+        "path": ("/cvmfs/sft.cern.ch",),
+        "file": CLIENT,
+        "message": "Input/output error",
+    }
     assert not [p for p in found.plan.probes if p.place.startswith(CLIENT)]
     assert [p for p in found.plan.probes if not p.in_kernel]  # of its libraries

@@ -17,10 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fusetools
-from fusetools import errors
+from fusetools import errors, session
 from fusetools.answers.catalogue import Probe, by_convention, operation_of, prune
 from fusetools.answers.filters import Filters
 from fusetools.names import OPERATIONS
+from fusetools.reasons import Code, Reason, of_daemon
+from fusetools.results.encode import encode
+from fusetools.session import Session
 
 CERNVMFS = [
     "dummy:HG",
@@ -333,10 +336,11 @@ JSON = st.recursive(
     max_leaves=4,
 )
 ROW_KEYS = ["event", "layer", "function", "operation", "role", "address", "path", "what", "why"]
+ROW_KEYS += ["code", "subject", "figures"]
 ROWS = st.lists(
     st.dictionaries(
         st.sampled_from([*ROW_KEYS, "fix", "connection", "daemon_pid"]),
-        JSON | st.sampled_from(["daemon", "entry", "request"]),
+        JSON | st.sampled_from(["daemon", "entry", "request", *Code]),
         max_size=6,
     ),
     max_size=3,
@@ -387,8 +391,39 @@ def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) 
 
 def test_an_older_recording_tells_the_layer_by_its_words(fake: Fake) -> None:
     for what, layer in (("system calls", "syscall"), ("daemon of /mnt", "daemon"), ("x", "")):
-        row = {"what": what, "why": "", "mend": "a fix"}
+        row = {"what": what, "why": "so", "mend": "a fix"}
         now = {key: row for key, row in cvmfs_like().session.items() if key != "missing"}
         fake(replace(cvmfs_like(), session={**now, "unavailable": [row]}))
         missing = fusetools.open().counts().facts.missing[0]
         assert (missing.layer, missing.fix) == (layer, "a fix")
+        assert (missing.code, missing.text) == (Code.OTHER, f"{what}: so")
+        assert of_daemon(missing) == (layer == "daemon")
+
+
+def test_reasons_survive_the_recording() -> None:
+    made = (
+        Reason(Code.STRIPPED, {"part": "callbacks", "path": "/a", "pid": 7}, {}, "a fix", "daemon"),
+        Reason(Code.DAEMON_SHARED, {"others": ("/b", "/c")}, layer="daemon"),
+        Reason(Code.BUFFERS_FULL, {}, {"held_ns": 5, "share": 0.5}),
+        Reason(Code.OTHER, {"what": "x", "why": "y"}),
+    )
+    read, warnings = session.read(session.encoded(Session(missing=made)))
+    assert read.missing == made and not warnings
+
+
+def test_a_reason_of_a_newer_version_keeps_its_name() -> None:
+    row = {"code": "no_such_code_yet", "subject": {"path": "/a"}, "fix": "a fix"}
+    (reason,) = session.read(json.dumps({"format": 2, "missing": [row]}))[0].missing
+    assert (reason.code, reason.text, reason.fix) == (Code.OTHER, "no_such_code_yet", "a fix")
+
+
+def test_a_stranger_s_reason_has_harmless_parts() -> None:
+    """Each code is shown, whatever its subject and figures are."""
+    odd = {"threads": float("nan"), "ago_ns": -1, "cpus": True, "x": [], "callers": 2**70}
+    subject = {"path": {"a": 1}, "pids": [1, None, "x", [2]], "comms": "x", "cause": ["a"]}
+    rows = [{"code": code, "subject": subject, "figures": odd} for code in Code]
+    found = session.read(json.dumps({"format": 2, "missing": rows}))[0].missing
+    assert [reason.code for reason in found] == list(Code)
+    assert not any(reason.figures for reason in found)
+    assert {reason.subject["pids"] for reason in found} == {(1, "x")}
+    json.dumps([encode(reason) for reason in found], allow_nan=False)

@@ -164,7 +164,7 @@ def written(node: ast.expr) -> str:
 
 def fixes() -> Iterator[str]:
     """Those that errors, and what is missing, are made with; those that the stored hosts get."""
-    place = {"Error": 2, "Missing": 2, "Advice": 1}
+    place = {"Error": 2, "Reason": 3, "Advice": 1}
     for path in Path(fusetools.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""

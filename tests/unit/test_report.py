@@ -301,7 +301,7 @@ def with_session(whole: Report, facts: object) -> Report:
 
 
 NAMES = ("function", "comm", "path", "mount", "daemon_comm", "syscall", "what", "why")
-LISTS = ("warnings", "notes")
+LISTS = ("warnings",)
 
 
 def renamed(value: Any, name: str) -> Any:
@@ -318,6 +318,8 @@ def renamed(value: Any, name: str) -> Any:
         one = getattr(value, key)
         if key in NAMES and isinstance(one, str):
             found[key] = one + name
+        elif key == "subject":
+            found[key] = {k: v + name if isinstance(v, str) else v for k, v in one.items()}
         elif key in LISTS:
             found[key] = (*one, name)
         elif key == "stacks" and hasattr(value, "kinds"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusetools.missing import Missing
 from fusetools.now.waited import missing
+from fusetools.reasons import Code, Reason
 from fusetools.results.stuck import Blocked, Stuck, StuckMount
 
 
@@ -18,9 +18,17 @@ def mount(number: int, *callers: Blocked, fstype: str = "fuse.x") -> StuckMount:
 def test_who_waits_is_named_with_what_shows_why() -> None:
     found = Stuck("6.1", (mount(7, one(12, 90.2), one(13, 12.34, tid=14, path="")),))
     assert missing(found, [7]) == [
-        Missing(
-            "what 2 callers waited for on /mnt/a b/7 already",
-            "it began before the recording: cat (pid 12, /mnt/a b/x), 90 s, cat (thread 14), 12 s",
+        Reason(
+            Code.ALREADY_WAITING,
+            {
+                "path": "/mnt/a b/7",
+                "comms": ("cat", "cat"),
+                "pids": (12, 13),
+                "tids": (12, 14),
+                "paths": ("/mnt/a b/x", ""),
+                "ages_ns": (90_200_000_000, 12_340_000_000),
+            },
+            {"callers": 2},
             "fusetools stuck --mount '/mnt/a b/7'",
             "request",
         )
@@ -30,8 +38,7 @@ def test_who_waits_is_named_with_what_shows_why() -> None:
 def test_the_first_three_are_named() -> None:
     found = Stuck("6.1", (mount(7, *(one(pid, 100.0 - pid) for pid in range(12, 17))),))
     (known,) = missing(found, [7])
-    assert known.what == "what 5 callers waited for on /mnt/a b/7 already"
-    assert known.why.count("cat (pid ") == 3 and known.why.endswith(" and 2 more")
+    assert (known.subject["pids"], known.figures) == ((12, 13, 14), {"callers": 5})
 
 
 def test_a_busy_mount_lacks_nothing() -> None:

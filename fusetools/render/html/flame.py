@@ -7,6 +7,7 @@ import re
 import shlex
 
 from fusetools.errors import Error
+from fusetools.reasons import Reason
 from fusetools.render import picture as picture_render
 from fusetools.render.html.markup import Markup, error, join, missing, note, tag, wide
 from fusetools.render.text import flame as flame_text
@@ -55,10 +56,15 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
         tag("p", flame_text.summary(result), class_="dim"),
         wide(tag("img", class_="flame", src=source, alt=title)),
         [note(line) for line in flame_text.details(result)],
+        [note(f"note: {_with_fix(reason)}") for reason in result.notes],
         tag("details", tag("summary", "Search and zoom"), frame, class_="screen")
         if len(interactive) <= LARGE
         else missing("To search and zoom: not here", "too large for this page", own),
     )
+
+
+def _with_fix(reason: Reason) -> str:
+    return f"{reason.text}; {flame_text.fix(reason)}" if reason.fix else reason.text
 
 
 def _height(svg: str) -> float:

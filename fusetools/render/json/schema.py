@@ -11,6 +11,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,8 @@ class _Made:
         if name in ("Path", "Any"):
             return {"type": "string"} if name == "Path" else {}
         known = names.get(name) or vars(units).get(name)
+        if isinstance(known, type) and issubclass(known, Enum):
+            return {"type": "string", "enum": [member.value for member in known]}
         if known in (int, float):
             return {"type": _PLAIN[known.__name__]}
         if isinstance(known, type) and (

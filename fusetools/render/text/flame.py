@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
+from fusetools.reasons import Reason
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, prose
 from fusetools.results.flame import STATES, Stacks
@@ -73,9 +73,11 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
         before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
         output += prose(before, rest="  ")
     for line in details(shown):
+        output += prose(line, rest="  ")
+    for note in shown.notes:
+        output += prose(printable(f"note: {note.text}"), rest="  ")
         # Commands are not wrapped: users copy them.
-        words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
-        output += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
+        output += [f"  {fix(note)}"] if note.fix else []
     return lines([*output, *footer(shown.facts)])
 
 
@@ -91,8 +93,13 @@ def details(shown: Stacks) -> list[str]:
         output.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
     if shown.unfinished:
         output.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
-    output += _named(shown)
-    return output + [f"note: {printable(note)}" for note in shown.notes]
+    return output + _named(shown)
+
+
+def fix(note: Reason) -> str:
+    """The command that mends what a note is about, and the host to run it on if that matters."""
+    place = f", on {note.subject['host'] or 'its host'}" if "host" in note.subject else ""
+    return printable(f"fix{place}: {note.fix}")
 
 
 def _whose(shown: Stacks) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from fusetools.figures import duration, number, plural, took
-from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
+from fusetools.reasons import Reason
 from fusetools.render.text.layout import prose, width
 from fusetools.results.facts import Corrected, Facts
 from fusetools.session import Throttled, Took
@@ -68,7 +68,7 @@ def throttled(rows: Iterable[Throttled]) -> list[str]:
     ]
 
 
-def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) -> list[str]:
+def missing(all_missing: Iterable[Reason], layers: Collection[str] = LAYERS) -> list[str]:
     """Return the layers that were not recorded, and the fixes."""
     output = []
     for m in all_missing:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import groupby
 
 from fusetools.figures import at_least, duration, number, plural, share
-from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
+from fusetools.reasons import Reason, of_daemon
 from fusetools.render.text.count import never_called
 from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import bar, lines, prose, table
@@ -91,17 +91,17 @@ def summary(
                 if not (in_place and m.layer == layer and _in_place(m, result)):
                     continue
                 if not layers or layer in layers:
-                    of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
+                    of = f"of {m.named('path')} " if of_daemon(m) else ""
                     why = printable(f"{of}not recorded: {m.why}")
                     rows += prose(why, f"  {layer:7}  ", " " * 11)
                     rows += ways_out(m.fix, " " * 11)
     return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
 
 
-def _in_place(m: Missing, result: Histograms) -> bool:
+def _in_place(m: Reason, result: Histograms) -> bool:
     """Return whether ``m`` is listed in place of its figures: a whole layer's, or a daemon's."""
     seen = {h.layer for h in result.histograms if h.count}
-    return m.layer in LAYERS and (m.layer not in seen or m.what.startswith(f"{m.layer} of "))
+    return m.layer in LAYERS and (m.layer not in seen or of_daemon(m))
 
 
 def _figures(h: Histogram, unit: str) -> list[str]:

@@ -37,7 +37,7 @@ def render(result: Planned) -> str:
     if result.missing:
         output.append("")
     for missing in result.missing:
-        output.append(f"missing: {missing.what}: {missing.why}")
+        output.append(f"missing: {missing.text}")
         output += ways_out(missing.fix, "  ")
     return lines(map(printable, output))
 

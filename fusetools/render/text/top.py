@@ -85,7 +85,7 @@ def dropped(top: Top) -> str:
 
 def _missing(top: Top) -> list[str]:
     wanted = [m for m in top.missing if m.layer in ("daemon", "request")]
-    return [f"missing: {printable(f'{m.what}: {m.why}')}" for m in wanted[:3]]
+    return [f"missing: {printable(m.text)}" for m in wanted[:3]]
 
 
 def _oldest(top: Top) -> list[tuple[str, ...]]:

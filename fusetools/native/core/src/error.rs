@@ -16,6 +16,8 @@ pub enum Error {
     Unsupported { why: String },
     /// Recordings that do not belong together, or cannot be in one file.
     Mismatch { why: String },
+    /// Recordings of different hosts.
+    OtherHost { why: String },
     /// List of symbols that is not the recorded kernel's.
     Symbols { path: PathBuf, why: String },
     /// A perf.data whose own tables contradict each other. `offset` is in bytes from its start.
@@ -45,7 +47,9 @@ impl fmt::Display for Error {
                 "recorded on a big-endian machine: only little-endian recordings are read"
             ),
             Error::Unsupported { why } => write!(f, "cannot read this kind of file: {why}"),
-            Error::Mismatch { why } => write!(f, "cannot be merged: {why}"),
+            Error::Mismatch { why } | Error::OtherHost { why } => {
+                write!(f, "cannot be merged: {why}")
+            }
             Error::Symbols { path, why } => write!(f, "{}: {why}", path.display()),
             Error::Damaged { what, offset } => write!(f, "damaged at byte {offset}: {what}"),
         }

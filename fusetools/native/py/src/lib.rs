@@ -40,6 +40,13 @@ create_exception!(
     "(what, why): what could not be done and why, a line each."
 );
 
+create_exception!(
+    _core,
+    OtherHostError,
+    CoreError,
+    "The recordings are of different hosts."
+);
+
 fn elf_error(error: elf::Error) -> PyErr {
     CoreError::new_err((error.what, error.why))
 }
@@ -622,11 +629,12 @@ fn merge<'py>(
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
-        let why = match error {
-            Error::Mismatch { why } => why,
-            other => other.to_string(),
-        };
-        CoreError::new_err(("cannot merge the recordings".to_string(), why))
+        let what = "cannot merge the recordings";
+        match error {
+            Error::OtherHost { why } => OtherHostError::new_err((what, why)),
+            Error::Mismatch { why } => CoreError::new_err((what, why)),
+            other => CoreError::new_err((what, other.to_string())),
+        }
     })?;
     let result = PyDict::new(py);
     result.set_item("records", info.records)?;
@@ -651,6 +659,7 @@ fn merge<'py>(
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
+    module.add("OtherHostError", module.py().get_type::<OtherHostError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
     module.add_function(wrap_pyfunction!(elf_stepped, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;

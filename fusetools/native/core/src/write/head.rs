@@ -166,9 +166,9 @@ impl<'a> Head<'a> {
             {
                 if mine != others {
                     let [mine, others] = [mine, others].map(|section| text(section));
-                    return Err(Error::mismatch(format!(
-                        "the recordings are of different {what}: {mine} and {others}"
-                    )));
+                    return Err(Error::OtherHost {
+                        why: format!("the recordings are of different {what}: {mine} and {others}"),
+                    });
                 }
             }
         }

@@ -1,0 +1,625 @@
+"""Reasons: why something is missing, slow or cut, as a code, its subject and its figures.
+
+Decisions read codes, subjects and figures, never sentences. The sentences are in this module, at
+the bottom of the layers, because errors of plan/ and record/ and the JSON of results/ hold them
+too; render/ lays them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+from fusetools.figures import ago, binary, plural, share, took
+
+
+class Code(str, Enum):
+    """Kind of a reason. JSON has the values: a name that was printed once stays."""
+
+    # An older recording's own words, or a code of a newer version.
+    OTHER = "other"
+
+    # A mount's daemon, its files and callbacks
+    DAEMON_UNKNOWN = "daemon_unknown"
+    LIBRARIES_UNREADABLE = "libraries_unreadable"
+    LIBRARY_ABSENT = "library_absent"
+    DAEMON_UNSUPPORTED = "daemon_unsupported"
+    DAEMON_SHARED = "daemon_shared"
+    FILE_UNNAMED = "file_unnamed"
+    FILE_UNREADABLE = "file_unreadable"
+    STRIPPED = "stripped"
+    NO_INODES = "no_inodes"
+    NO_REQUESTS_OF_CALLBACKS = "no_requests_of_callbacks"
+    RETURNS_RUNTIME = "returns_runtime"
+    RETURNS_SECCOMP = "returns_seccomp"
+    RETURNS_SHADOW_STACK = "returns_shadow_stack"
+    NO_UPROBES = "no_uprobes"
+    CALLBACK_REFUSED = "callback_refused"
+    CALLBACKS_REFUSED = "callbacks_refused"
+    ANOTHER_COPY = "another_copy"
+    OTHER_FUNCTIONS = "other_functions"
+
+    # The kernel's functions
+    FUNCTION_ABSENT = "function_absent"
+    FUNCTION_REFUSED = "function_refused"
+    FUNCTION_UNPLACED = "function_unplaced"
+    FUNCTION_UNTRACED = "function_untraced"
+    TOO_MANY_FUNCTIONS = "too_many_functions"
+    NO_FUNCTION_MATCHES = "no_function_matches"
+    TRACEPOINTS_ONLY = "tracepoints_only"
+    NO_KPROBES = "no_kprobes"
+    NO_GRAPH_TRACER = "no_graph_tracer"
+    NO_KERNEL_PROBES = "no_kernel_probes"
+    NO_TRACE_CMD = "no_trace_cmd"
+    NO_FUSE_FUNCTIONS = "no_fuse_functions"
+    NO_COMMON_CLOCK = "no_common_clock"
+    PID_NAMESPACE = "pid_namespace"
+    GRAPH_IN_USE = "graph_in_use"
+    KERNEL_STACKS_CUT = "kernel_stacks_cut"
+
+    # Requests and their stages
+    STAGE_AMBIGUOUS = "stage_ambiguous"
+    STAGE_VARIANT = "stage_variant"
+    STAGE_UNTRACEABLE = "stage_untraceable"
+    STAGE_NO_LAYOUT = "stage_no_layout"
+    STAGE_NO_ARGUMENTS = "stage_no_arguments"
+    STAGE_NO_FUNCTION = "stage_no_function"
+    STAGE_SILENT = "stage_silent"
+    NO_FUSE_TRACEPOINTS = "no_fuse_tracepoints"
+    NO_UNIQUE = "no_unique"
+    ALREADY_WAITING = "already_waiting"
+    MOUNTED_BEFORE_TRACED = "mounted_before_traced"
+    MOUNTED_MEANWHILE = "mounted_meanwhile"
+
+    # The workload, tasks and their stacks
+    NO_WORKLOAD = "no_workload"
+    NO_CGROUP = "no_cgroup"
+    NO_THREAD_FILTER = "no_thread_filter"
+    CGROUP_REFUSED = "cgroup_refused"
+    WORKLOAD_BEFORE_TRACED = "workload_before_traced"
+    THREAD_NUMBERS_REUSED = "thread_numbers_reused"
+    NO_SCHED_SWITCH = "no_sched_switch"
+    NO_RAW_SYSCALLS = "no_raw_syscalls"
+    NO_COPIES_APART = "no_copies_apart"
+    TOO_MANY_THREADS = "too_many_threads"
+    SWITCHES_MISSING = "switches_missing"
+    LOW_DETAIL = "low_detail"
+
+    # A flight recorder's buffers
+    BUFFERS_FULL = "buffers_full"
+    RECORDER_BEGAN = "recorder_began"
+    IN_ANOTHER_RECORDING = "in_another_recording"
+
+    # Limits of a flame graph
+    KERNEL_UNNAMED = "kernel_unnamed"
+    USER_UNNAMED = "user_unnamed"
+    COPIES_NOT_UNWOUND = "copies_not_unwound"
+    FILES_NOT_FOUND = "files_not_found"
+    FILES_STRIPPED = "files_stripped"
+    STACKS_CUT = "stacks_cut"
+    STACKS_WITHOUT_TABLES = "stacks_without_tables"
+    STACKS_TOO_DEEP = "stacks_too_deep"
+    WAKERS_STACKLESS = "wakers_stackless"
+    TOO_MANY_STACKS = "too_many_stacks"
+    STACKS_SAMPLED = "stacks_sampled"
+
+    # Threads and CPU of a daemon: enough or not
+    READS_NOT_SEEN = "reads_not_seen"
+    CPU_SHORT = "cpu_short"
+    THREADS_SHORT = "threads_short"
+    THREADS_SHORT_AT_TIMES = "threads_short_at_times"
+    THREADS_ENOUGH = "threads_enough"
+    THREADS_UNKNOWN_HANDED = "threads_unknown_handed"
+    THREADS_UNKNOWN_NO_READ = "threads_unknown_no_read"
+    THREADS_UNKNOWN_NO_ANSWER = "threads_unknown_no_answer"
+    THREADS_UNKNOWN_UNANSWERED = "threads_unknown_unanswered"
+
+    # Stages that a recording does not separate, because of what it lacks: subject `cause`
+    NO_VFS_STAGES = "no_vfs_stages"
+    VFS_ENTRY_JOINED = "vfs_entry_joined"
+    DAEMON_NOT_SPLIT = "daemon_not_split"
+    DAEMON_FROM_READ = "daemon_from_read"
+    QUEUE_JOINED = "queue_joined"
+    CALLER_WAKEUP_JOINED = "caller_wakeup_joined"
+
+
+Value = Union[str, int, "tuple[str | int, ...]"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something is missing, with the command that fixes it (``fix``, may be empty; several
+    ways, a line each).
+
+    ``subject``: what it is about: path, comm, pid, function, file, pattern …; ``message``: words of
+    the kernel or of a tool. ``figures``: counts; times in ns end in _ns, sizes in _bytes, shares
+    (0 to 1) in _share.
+    ``layer``: whose figures are incomplete because of it: one of the layers (``names.LAYERS``),
+    "off_cpu" (what threads waited for), "stacks", "names" (of files); "" if the figures come from
+    elsewhere and lack nothing.
+    """
+
+    code: Code
+    subject: Mapping[str, str | int | tuple[str | int, ...]] = field(
+        default_factory=dict, hash=False
+    )
+    figures: Mapping[str, int | float] = field(default_factory=dict, hash=False)
+    fix: str = ""
+    layer: str = ""
+
+    JSON_SHOWN = ("text",)
+
+    @property
+    def what(self) -> str:
+        """Return the missing part, as a phrase."""
+        return self._said(0)
+
+    @property
+    def why(self) -> str:
+        """Why: a clause, "" if there is nothing more to say."""
+        return self._said(1)
+
+    @property
+    def text(self) -> str:
+        """Both in one sentence."""
+        return ": ".join(filter(None, (self.what, self.why)))
+
+    def named(self, name: str) -> str:
+        """Part of its subject or its figures, as it is shown."""
+        return Words(self)[name]
+
+    def _said(self, part: int) -> str:
+        form = SENTENCES[self.code][part]
+        words = Words(self)
+        return form(words) if callable(form) else form.format_map(words)
+
+
+class Words(dict[str, str]):
+    """Subject and figures as text, for a sentence. Recordings of strangers may lack some."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__((name, _text(value)) for name, value in reason.subject.items())
+        self.update((name, _figure(name, n)) for name, n in reason.figures.items())
+
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+    def counted(self, name: str, word: str, words: str = "") -> str:
+        return plural(int(self.reason.figures.get(name, 0)), word, words)
+
+    def each(self, name: str) -> tuple[str | int, ...]:
+        value = self.reason.subject.get(name, ())
+        return value if isinstance(value, tuple) else (value,)
+
+
+def _text(value: Value) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _figure(name: str, value: float) -> str:
+    if name.endswith("_ns"):
+        return took(value / 1e9)
+    if name.endswith("_share"):
+        return share(value, 1)
+    return binary(int(value)) if name.endswith("_bytes") else f"{value:,}"
+
+
+# A text with the names of subjects and figures, or a function of them.
+Form = Union[str, Callable[[Words], str]]
+
+
+def _daemon(words: Words) -> str:
+    """The daemon, or its callbacks, where their replies or others are recorded instead."""
+    return f"{words.get('part', 'daemon').replace('_', ' ')} of {words['path']}"
+
+
+def _requests(words: Words) -> str:
+    by = f" by {words['transport']}" if "transport" in words else ""
+    return f"requests{by}, {words['stage']}"
+
+
+def _functions(words: Words) -> str:
+    """Kernel functions, or function_graph alone where kprobes record them instead."""
+    return "kernel functions" if words.reason.layer == "kernel" else "function_graph"
+
+
+def _by_process(words: Words) -> str:
+    """Return the program whose setting rules return probes out: a daemon, or fusetools."""
+    return f"{words['comm']} (pid {words['pid']})" if "pid" in words else "this process"
+
+
+def _cut_at(words: Words) -> str:
+    at = words["function"] if "function" in words else f"{words['functions']} kernel functions"
+    return f"on this kernel they end, or lack the caller, at a function with a return probe: {at}"
+
+
+def _callers(words: Words) -> str:
+    """The first callers; how many there are is a figure."""
+    columns = [words.each(name) for name in ("comms", "pids", "tids", "paths", "ages_ns")]
+    named = []
+    for comm, pid, tid, path, age in zip(*columns):
+        thread = f"pid {pid}" if tid == pid else f"thread {tid}"
+        since = ago(age / 1e9 if isinstance(age, int) else None)
+        named.append(f"{comm} ({thread}{f', {path}' if path else ''}), {since}")
+    more = int(words.reason.figures.get("callers", 0)) - len(named)
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"it began before the recording: {', '.join(named)}{rest}"
+
+
+def _files(words: Words) -> str:
+    files = [str(file) for file in words.each("files")]
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{', '.join(files[:3])}{more}"
+
+
+def _cut_stacks(words: Words) -> str:
+    daemons = "of the daemon's time: " + words["daemon_share"]
+    more = f" ({daemons})" if "daemon_share" in words else ""
+    return f"{words['time_share']} of the time has stacks cut before their thread's start{more}"
+
+
+def _copied(words: Words) -> str:
+    size = int(words.reason.figures.get("copied_bytes", 0))
+    return f"{words['time_share']} has stacks deeper than the {size:,} bytes copied"
+
+
+def _at_work(words: Words) -> str:
+    """Return the threads that were busy while requests waited."""
+    if words.get("served_by") == "io_uring":
+        return "the thread of their ring was at work."
+    if words.reason.figures.get("threads") == 1:
+        return "its only thread was at work."
+    return f"all {words['threads']} threads were at work."
+
+
+def _short(words: Words) -> str:
+    waited = f"requests waited in its queue for {words['short_share']} of their time"
+    return f"{waited} while {_at_work(words)}"
+
+
+def _unknown(words: Words, why: str) -> str:
+    queued = f" Requests waited in its queue for {words['queue_share']} of their time."
+    return f"{why}.{queued if 'queue_share' in words else ''}"
+
+
+def _cause(default: str) -> Callable[[Words], str]:
+    """Why the recording lacks what would separate stages, if it says so."""
+
+    def said(words: Words) -> str:
+        reason = words.reason
+        cause = next((code for code in Code if code == reason.subject.get("cause")), None)
+        if cause is None or cause in JOINED:
+            return default
+        return Reason(cause, reason.subject, reason.figures, layer=reason.layer).why
+
+    return said
+
+
+_SILENT = "none of its {probes} probes fired though there were requests: "
+_DURATIONS = "durations of the callbacks of {path}"
+_NO_RETURNS = "no return probes in {file}: "
+_REFUSED = "the kernel refuses a probe on it: {message}"
+_WHETHER = "Whether the daemon has enough threads cannot be known"
+_EARLIER = "what happened earlier than {held_ns} before its end"
+
+# Parts that little detail leaves out, by layer.
+LOW_DETAIL = {
+    "syscall": "system calls",
+    "kernel": "kernel functions",
+    "off_cpu": "switches of tasks",
+}
+
+# By code: what is missing, and why.
+SENTENCES: dict[Code, tuple[Form, Form]] = {
+    Code.OTHER: (lambda words: words.get("what", ""), lambda words: words.get("why", "")),
+    Code.DAEMON_UNKNOWN: (_daemon, "{message}"),
+    Code.LIBRARIES_UNREADABLE: (_daemon, "its libraries cannot be read"),
+    Code.LIBRARY_ABSENT: (
+        _daemon,
+        lambda words: (
+            f"{words['comm']} (pid {words['pid']}) has no library "
+            f"{' or '.join(map(str, words.each('patterns')))}"
+        ),
+    ),
+    Code.DAEMON_UNSUPPORTED: (
+        _daemon,
+        "{comm} (pid {pid}) does not use libfuse's library for requests, and no probe set knows "
+        "its functions",
+    ),
+    Code.DAEMON_SHARED: (
+        "which mount the calls of {comm} are for",
+        "its process (pid {pid}) also serves {others}, which is not recorded",
+    ),
+    Code.FILE_UNNAMED: (
+        _daemon,
+        "cannot read {file}: its file is gone, was replaced, or cannot be named to the kernel",
+    ),
+    Code.FILE_UNREADABLE: (_daemon, "cannot read {file}: {message}"),
+    Code.STRIPPED: (_daemon, "{file} of {comm} is stripped, it has no symbol for its {group}"),
+    Code.NO_INODES: ("inodes of {path}", "{file} does not show the function that tells them"),
+    Code.NO_REQUESTS_OF_CALLBACKS: (
+        "the callbacks' requests of {path}",
+        "{file} does not show the function that tells them",
+    ),
+    Code.RETURNS_RUNTIME: (
+        _DURATIONS,
+        _NO_RETURNS + "it is a {runtime} program, whose own stack handling no return probe "
+        "survives",
+    ),
+    Code.RETURNS_SECCOMP: (
+        _DURATIONS,
+        lambda words: (
+            f"{_NO_RETURNS.format_map(words)}{_by_process(words)} has a seccomp filter, which this "
+            "kernel lets return probes hit"
+        ),
+    ),
+    Code.RETURNS_SHADOW_STACK: (
+        _DURATIONS,
+        lambda words: (
+            f"{_NO_RETURNS.format_map(words)}{_by_process(words)} has a shadow stack, which this "
+            "kernel's return probes do not keep"
+        ),
+    ),
+    Code.NO_UPROBES: ("daemon", "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"),
+    Code.CALLBACK_REFUSED: ("callback {function}", _REFUSED),
+    Code.CALLBACKS_REFUSED: (
+        lambda words: _daemon(words) if "path" in words else f"probes in {words['file']}",
+        _REFUSED,
+    ),
+    Code.ANOTHER_COPY: (_daemon, _SILENT + "it runs another copy of its library"),
+    Code.OTHER_FUNCTIONS: (_daemon, _SILENT + "it answers them by other functions of its own"),
+    Code.FUNCTION_ABSENT: (
+        "kernel function {pattern}",
+        "this kernel has none of that name to trace",
+    ),
+    Code.FUNCTION_REFUSED: ("kernel function {function}", _REFUSED),
+    Code.FUNCTION_UNPLACED: (
+        "kernel function {function}",
+        "the kernel took a probe on it, and has not placed it: it can never fire",
+    ),
+    Code.FUNCTION_UNTRACED: (
+        "kernel function {pattern}",
+        "the kernel took it and traces no function of that name",
+    ),
+    Code.TOO_MANY_FUNCTIONS: (
+        "some kernel functions",
+        "{functions} functions match, {probed} are probed",
+    ),
+    Code.NO_FUNCTION_MATCHES: (_functions, "no function matches"),
+    Code.TRACEPOINTS_ONLY: (_functions, "only tracepoints were asked for"),
+    Code.NO_KPROBES: (_functions, "this kernel has no kprobes"),
+    Code.NO_GRAPH_TRACER: (_functions, "the kernel lacks it (CONFIG_FUNCTION_GRAPH_TRACER)"),
+    Code.NO_KERNEL_PROBES: (_functions, "this kernel has neither kprobes nor function_graph"),
+    Code.NO_TRACE_CMD: (_functions, "trace-cmd, which records it, is not installed"),
+    Code.NO_FUSE_FUNCTIONS: (
+        _functions,
+        "the kernel lists no FUSE function to trace (is fuse loaded?)",
+    ),
+    Code.NO_COMMON_CLOCK: (_functions, "its clocks are not perf's"),
+    Code.PID_NAMESPACE: (
+        _functions,
+        "in a pid namespace it and perf have other numbers for the same thread",
+    ),
+    Code.GRAPH_IN_USE: (
+        _functions,
+        "another recording runs, whose stacks it would cut: kernel functions are recorded by "
+        "kprobes",
+    ),
+    Code.KERNEL_STACKS_CUT: ("the callers in kernel stacks", _cut_at),
+    Code.STAGE_AMBIGUOUS: (_requests, "{functions} functions are called {function}"),
+    Code.STAGE_VARIANT: (
+        _requests,
+        "it is there only as {variant}, whose arguments may have moved",
+    ),
+    Code.STAGE_UNTRACEABLE: (_requests, "the kernel does not let {function} be traced"),
+    Code.STAGE_NO_LAYOUT: (
+        _requests,
+        "no BTF of fuse, and no known layout has {function}: which request is it?",
+    ),
+    Code.STAGE_NO_ARGUMENTS: (_requests, "what {function} takes is not known"),
+    Code.STAGE_NO_FUNCTION: (_requests, "the kernel has none of the functions known"),
+    Code.STAGE_SILENT: (_requests, "the kernel took the probe on {function}, and it never fired"),
+    Code.NO_FUSE_TRACEPOINTS: (
+        "requests",
+        "the kernel has no fuse tracepoints (Linux 6.12 has)",
+    ),
+    Code.NO_UNIQUE: (
+        "durations of requests",
+        "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
+    ),
+    Code.ALREADY_WAITING: (
+        lambda words: (
+            f"what {words.counted('callers', 'caller')} waited for on {words['path']} already"
+        ),
+        _callers,
+    ),
+    Code.MOUNTED_BEFORE_TRACED: (
+        "the first requests of {path}",
+        "it was mounted {ago_ns} before it was traced",
+    ),
+    Code.MOUNTED_MEANWHILE: (
+        "mount {path}",
+        "it was mounted during the recording: its requests are not in it",
+    ),
+    Code.NO_WORKLOAD: (
+        "off-CPU and system calls of the callers",
+        "there is no workload: only the daemon's are recorded",
+    ),
+    Code.NO_CGROUP: (
+        "the workload apart from others",
+        "no cgroup can be made for it: those of all processes are recorded",
+    ),
+    Code.NO_THREAD_FILTER: (
+        "the workload apart from others",
+        "threads cannot be filtered by number here: those of all are recorded",
+    ),
+    Code.CGROUP_REFUSED: (
+        "the workload's switches and system calls apart",
+        "no cgroup can be made for it: {message}; all processes are recorded",
+    ),
+    Code.WORKLOAD_BEFORE_TRACED: (
+        "the workload's beginning",
+        "it began {ago_ns} before {path} was mounted and traced",
+    ),
+    Code.THREAD_NUMBERS_REUSED: (
+        "some of the workload's processes",
+        "{threads} threads were started meanwhile, and their numbers began anew",
+    ),
+    Code.NO_SCHED_SWITCH: ("off-CPU", "the kernel shows no tracepoint sched:sched_switch"),
+    Code.NO_RAW_SYSCALLS: ("system calls", "the kernel shows no raw_syscalls tracepoints"),
+    Code.NO_COPIES_APART: (
+        "copies of the workload's stacks",
+        "ftrace cannot record the events apart from their stacks here",
+    ),
+    Code.TOO_MANY_THREADS: (
+        "copies of the daemon's stacks",
+        "{threads} threads on {cpus} CPUs would need {events} perf events",
+    ),
+    Code.SWITCHES_MISSING: (
+        "the end of some waits",
+        lambda words: (
+            f"{words.counted('switches', 'switch', 'switches')} of its threads and the daemon's "
+            f"{'was' if words['switches'] == '1' else 'were'} not recorded"
+        ),
+    ),
+    Code.LOW_DETAIL: (
+        lambda words: LOW_DETAIL.get(words.reason.layer, words.reason.layer),
+        "recorded with --detail {detail}",
+    ),
+    Code.BUFFERS_FULL: (
+        _EARLIER,
+        "the buffers of {buffer_bytes} were full ({wanted_ns} were wanted)",
+    ),
+    Code.RECORDER_BEGAN: (_EARLIER, "the flight recorder had begun then"),
+    Code.IN_ANOTHER_RECORDING: (_EARLIER, "another recording holds it"),
+    Code.KERNEL_UNNAMED: (
+        "{nameless} of {addresses} kernel addresses have no name",
+        "the recording holds no kernel symbols; --kallsyms FILE takes them from a copy of its "
+        "host's /proc/kallsyms of that boot",
+    ),
+    Code.USER_UNNAMED: (
+        "{nameless} of {addresses} user addresses have no name",
+        "the recording holds no user symbols; --symfs DIR takes them from the programs' files "
+        "below DIR",
+    ),
+    Code.COPIES_NOT_UNWOUND: ("copies of user stacks are not unwound", ""),
+    Code.FILES_NOT_FOUND: (
+        lambda words: (
+            ("not below " + words["folder"] if "folder" in words else "not in the recording")
+            + ", or another file"
+        ),
+        lambda words: f"{_files(words)}; --symfs DIR names them by files in DIR",
+    ),
+    Code.FILES_STRIPPED: (
+        lambda words: f"no symbols for a part of {_files(words)}",
+        "record with their debug symbols installed",
+    ),
+    Code.STACKS_CUT: (_cut_stacks, ""),
+    Code.STACKS_WITHOUT_TABLES: (
+        "{time_share} has stacks that cannot be followed through code without unwind tables (made "
+        "at run time, or by hand)",
+        "",
+    ),
+    Code.STACKS_TOO_DEEP: (_copied, ""),
+    Code.WAKERS_STACKLESS: ("the wakers' stacks were not recorded", ""),
+    Code.TOO_MANY_STACKS: ("too many different stacks", "some are cut"),
+    Code.STACKS_SAMPLED: (
+        "stacks were sampled",
+        "{alike} of {waits} waits have that of another wait alike (same process, system call and "
+        "operation); times are exact, shares of stacks within {error_share} (95 % confidence)",
+    ),
+    Code.READS_NOT_SEEN: (
+        lambda words: (
+            f"Of {words.counted('requests', 'request')} it is not known when the daemon read them"
+        ),
+        "they are not in these figures.",
+    ),
+    Code.CPU_SHORT: (
+        "The daemon is short of CPU",
+        "for {runnable_share} of the requests' time the thread that had them was ready to run and "
+        "had no CPU.",
+    ),
+    Code.THREADS_SHORT: ("The daemon is short of threads", _short),
+    Code.THREADS_SHORT_AT_TIMES: ("The daemon is short of threads at times", _short),
+    Code.THREADS_ENOUGH: (
+        "The daemon has enough threads",
+        lambda words: (
+            f"requests waited in its queue for {words['queue_share']} of their time, but for "
+            f"{words['short_share']} while {_at_work(words)}"
+        ),
+    ),
+    Code.THREADS_UNKNOWN_HANDED: (
+        _WHETHER,
+        lambda words: _unknown(
+            words,
+            f"{words['handed']} of {words.counted('requests', 'request')} were answered by another "
+            "thread than the one that read them",
+        ),
+    ),
+    Code.THREADS_UNKNOWN_NO_READ: (
+        _WHETHER,
+        lambda words: _unknown(words, "no request's read was seen"),
+    ),
+    Code.THREADS_UNKNOWN_NO_ANSWER: (
+        _WHETHER,
+        lambda words: _unknown(words, "it answered no request"),
+    ),
+    Code.THREADS_UNKNOWN_UNANSWERED: (
+        _WHETHER,
+        lambda words: _unknown(
+            words,
+            f"of {words.counted('requests', 'request')} {words['unanswered']} had no answer",
+        ),
+    ),
+    Code.NO_VFS_STAGES: (
+        "VFS entry and VFS exit are not recorded",
+        _cause("no system calls are recorded"),
+    ),
+    Code.VFS_ENTRY_JOINED: (
+        "VFS entry and setup cannot be separated in this recording",
+        _cause("no kernel functions are recorded"),
+    ),
+    Code.DAEMON_NOT_SPLIT: (
+        "time in the daemon cannot be broken down",
+        _cause("no callbacks are recorded"),
+    ),
+    Code.DAEMON_FROM_READ: (
+        "the daemon's time begins when it reads a request",
+        _cause("no callbacks are recorded"),
+    ),
+    Code.QUEUE_JOINED: (
+        "queue and dispatch cannot be separated in this recording",
+        _cause("no system calls are recorded"),
+    ),
+    Code.CALLER_WAKEUP_JOINED: (
+        "caller wake-up and VFS exit cannot be separated; waits have no states",
+        _cause("sched_switch is not recorded"),
+    ),
+}
+JOINED = frozenset(
+    {
+        Code.NO_VFS_STAGES,
+        Code.VFS_ENTRY_JOINED,
+        Code.DAEMON_NOT_SPLIT,
+        Code.DAEMON_FROM_READ,
+        Code.QUEUE_JOINED,
+        Code.CALLER_WAKEUP_JOINED,
+    }
+)
+# Calls are counted but not timed.
+UNTIMED = frozenset(
+    {
+        Code.NO_UNIQUE,
+        Code.RETURNS_RUNTIME,
+        Code.RETURNS_SECCOMP,
+        Code.RETURNS_SHADOW_STACK,
+    }
+)
+
+
+def of_daemon(reason: Reason) -> bool:
+    """Return whether all calls of a mount's daemon are missing (``path`` of the subject)."""
+    return reason.subject.get("part") == "daemon"

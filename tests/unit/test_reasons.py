@@ -1,0 +1,147 @@
+"""Reasons: each code has a sentence, and nothing decides by a sentence."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import golden
+
+import fusetools
+from fusetools.reasons import SENTENCES, Code, Reason, Value
+
+SUBJECT: Mapping[str, Value] = {
+    "part": "daemon",
+    "path": "/mnt",
+    "comm": "sshfs",
+    "pid": 7,
+    "file": "libfuse3.so.3",
+    "group": "callbacks",
+    "runtime": "Go",
+    "function": "fuse_x",
+    "variant": "fuse_x.isra.0",
+    "pattern": "fuse_*",
+    "stage": "queued",
+    "detail": "latency",
+    "message": "Input/output error",
+    "patterns": ("libone.*", "libtwo.*"),
+    "others": ("/b", "/c"),
+    "comms": ("cat", "ls"),
+    "pids": (12, 13),
+    "tids": (12, 14),
+    "paths": ("/mnt/x", ""),
+    "ages_ns": (90_200_000_000, ""),
+    "files": ("libone.so", "libtwo.so", "libthree.so", "libfour.so"),
+    "what": "an older recording's words",
+    "why": "it has sentences alone",
+}
+FIGURES: Mapping[str, int | float] = {
+    "functions": 1200,
+    "probed": 400,
+    "probes": 28,
+    "callers": 5,
+    "threads": 2000,
+    "cpus": 64,
+    "events": 128_000,
+    "switches": 3,
+    "ago_ns": 1_250_000_000,
+    "held_ns": 3_200_000_000,
+    "wanted_ns": 30_000_000_000,
+    "buffer_bytes": 64 << 20,
+    "nameless": 900,
+    "addresses": 1100,
+    "time_share": 0.1234,
+    "copied_bytes": 8192,
+    "alike": 3000,
+    "waits": 9000,
+    "error_share": 0.0127,
+    "requests": 1500,
+    "handed": 1400,
+    "unanswered": 2,
+    "queue_share": 0.5,
+    "short_share": 0.25,
+    "runnable_share": 0.125,
+}
+# Other wordings of a code, by what differs.
+OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
+    (Code.STRIPPED, {"part": "callbacks"}, ""),
+    (Code.STRIPPED, {"part": "own_callbacks"}, ""),
+    (Code.CALLBACKS_REFUSED, {"path": ("/a", "/b")}, ""),
+    (Code.STAGE_VARIANT, {"transport": "io_uring or virtiofs"}, ""),
+    (Code.NO_KPROBES, {}, "kernel"),
+    (Code.VFS_ENTRY_JOINED, {"cause": "no_kprobes"}, "kernel"),
+    (Code.QUEUE_JOINED, {"cause": "low_detail"}, "syscall"),
+    (Code.LOW_DETAIL, {}, "kernel"),
+    (Code.LOW_DETAIL, {}, "off_cpu"),
+    (Code.FILES_NOT_FOUND, {"folder": "/srv", "files": ("libone.so",)}, ""),
+    (Code.THREADS_SHORT, {"served_by": "io_uring"}, ""),
+)
+
+
+def test_each_code_has_a_sentence() -> None:
+    assert list(SENTENCES) == list(Code)
+    assert len({code.value for code in Code}) == len(Code)
+
+
+def test_the_sentences() -> None:
+    """The one place that holds the words: tests of decisions hold codes, subjects and figures."""
+    reasons = [Reason(code, SUBJECT, FIGURES, layer="syscall") for code in Code]
+    reasons += [Reason(c, {**SUBJECT, **s}, FIGURES, layer=layer) for c, s, layer in OTHERWISE]
+    one = {"switches": 1, "callers": 2}
+    reasons += [Reason(c, SUBJECT, one) for c in (Code.SWITCHES_MISSING, Code.ALREADY_WAITING)]
+    alone = {name: SUBJECT[name] for name in ("file", "message")}
+    reasons += [Reason(c, alone) for c in (Code.CALLBACKS_REFUSED, Code.RETURNS_SECCOMP)]
+    reasons.append(Reason(Code.KERNEL_STACKS_CUT, {}, {"functions": 2}))
+    shares = {"time_share": 0.5, "daemon_share": 0.75}
+    reasons.append(Reason(Code.STACKS_CUT, {}, shares))
+    reasons.append(Reason(Code.THREADS_ENOUGH, {}, {**FIGURES, "threads": 1}))
+    reasons.append(Reason(Code.THREADS_UNKNOWN_NO_READ))
+    incomplete = [r.code for r in reasons[: len(Code)] if re.search(r"(?<!\w)\?", r.text)]
+    assert not incomplete
+    golden.check("reasons.txt", "".join(f"{r.code.value}: {r.what} | {r.why}\n" for r in reasons))
+
+
+def test_two_reasons_are_equal_by_their_parts() -> None:
+    one, other = (Reason(Code.STRIPPED, {"path": path}) for path in ("/a", "/b"))
+    assert one != other and len({one, other, Reason(Code.STRIPPED, {"path": "/a"})}) == 2
+
+
+# Sentences of reasons and errors.
+TEXTS = {"what", "why", "text", "problem"}
+READS = {"startswith", "endswith", "partition", "rpartition", "split", "replace", "find", "count"}
+READS |= {"match", "fullmatch", "search", "removeprefix", "removesuffix", "index"}
+ROOT = Path(fusetools.__file__).parent
+
+
+def of_text(node: ast.AST) -> bool:
+    """Whether a part of an expression is a sentence, not a call of a method of that name."""
+    called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
+    return any(
+        isinstance(n, ast.Attribute) and n.attr in TEXTS and id(n) not in called
+        for n in ast.walk(node)
+    )
+
+
+def decides(node: ast.AST) -> bool:
+    """Whether an expression compares a sentence, or looks for words in it."""
+    if isinstance(node, ast.Compare):
+        sides = (node.left, *node.comparators)
+        words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+        named = any(isinstance(side, ast.Name) and side.id in TEXTS - {"text"} for side in sides)
+        attribute = any(isinstance(side, ast.Attribute) and of_text(side) for side in sides)
+        return attribute or (words and named)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in READS and any(map(of_text, (node.func.value, *node.args)))
+    return False
+
+
+def test_nothing_decides_by_a_sentence() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if decides(node)
+    }
+    assert found == set()
