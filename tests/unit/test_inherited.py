@@ -88,7 +88,7 @@ def test_a_callers_settings_reach_the_workload_alone() -> None:
         "umask": 0o077 & 0o277 | 0o022,
         "nice": 0,
         "policy": os.SCHED_OTHER,
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": os.cpu_count(),
         "oom": "0",
         "ignored": [1],  # nohup's
         "blocked": [],
