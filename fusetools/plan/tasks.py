@@ -17,6 +17,8 @@ from fusetools.plan.request import Request
 # Placeholder for the workload's pid in a filter: threads started later have greater numbers, until
 # the numbers wrap around; with fewer than PIDS numbers they wrap too soon.
 WORKLOAD = "$workload"
+# Placeholder in a filter for the numbers of the daemons' threads: "common_pid == $threads".
+THREADS = "$threads"
 PIDS = 1 << 14
 # System calls of x86-64 in which a thread may sleep until another thread or process acts: poll,
 # select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, flock to fdatasync,
@@ -92,7 +94,7 @@ _WAITS_FOR_LOCK = "cmd == 7 || cmd == 38"
 WAITS = f"(id == 7 || id > 20) && ({_within(_WAITS)})"
 
 
-def _copied(name: str, copied: Sequence[str]) -> str:
+def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     """Return a filter for the events whose stacks are copied.
 
     Not every wait, as most are for the next request: perf cannot write 25,000 stacks of 8 KB a
@@ -103,6 +105,11 @@ def _copied(name: str, copied: Sequence[str]) -> str:
     """
     if name == "sched:sched_switch":
         return _all(_any(("COMM",), copied), "prev_state & 2")
+    if name == "sched:sched_waking":
+        # The kernel also reports a waking to the events of the woken task, with the stack of
+        # whoever wakes it (__perf_task in include/trace/events/sched.h): so by number here.
+        mine = f"common_pid == {THREADS}"
+        return _all(mine, _any(("COMM",), copied), _any(("comm",), daemons))
     return _waits(copied) if name == "raw_syscalls:sys_enter" else ""
 
 
@@ -177,8 +184,6 @@ def task_events(
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
     usual = usual if stacks and request.detail == "stacks" else ""
-    # The kernel also reports a waking to the events of the woken task, with the waker's stack
-    # (__perf_task in include/trace/events/sched.h): a copy could be any process's memory.
     wakers = "fp" if usual and request.wakers else ""
     pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
@@ -208,7 +213,7 @@ def task_events(
             own = _all(calls, _any(fields, daemons))
             own = " || ".join([f"common_pid >= {WORKLOAD}"] * by_pid + [f"({own})"])
         others = ""
-        copy = _copied(name, copied) if copied and (usual == "fp") else ""
+        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
             events.append((name, Event(name, copy, "dwarf")))
             others = f"!({copy})"

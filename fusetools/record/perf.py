@@ -16,7 +16,7 @@ from fusetools.host.facts import Tool
 from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.tasks import WORKLOAD
+from fusetools.plan.tasks import THREADS, WORKLOAD
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
@@ -29,6 +29,8 @@ SWITCH = "sched:sched_switch"
 COPIES = 4  # times as much where each event's stack is copied: 20 times the bytes
 # Threads that a workload is expected not to start, and numbers that are not given anew.
 FAR = 1 << 18
+MOST_THREADS = 64  # whose numbers a filter holds, which is at most a page
+NO_THREAD = -1
 RESERVED = 300
 
 
@@ -184,6 +186,13 @@ def _options(
     if room.left and "--mmap-flush" in perf.options:
         argv += ["--mmap-flush", f"{room.left >> 10}K"]
     return argv
+
+
+def with_threads(command_line: Sequence[str], threads: Sequence[int]) -> list[str]:
+    """Return the same with the daemons' threads in its filters; none, if they are too many."""
+    numbers = threads if 0 < len(threads) <= MOST_THREADS else (NO_THREAD,)
+    filled = " || ".join(f"common_pid == {number}" for number in numbers)
+    return [word.replace(f"common_pid == {THREADS}", f"({filled})") for word in command_line]
 
 
 def overwriting(command_line: Sequence[str]) -> list[str]:

@@ -47,7 +47,15 @@ from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
 from fusetools.record.merger import Merger
-from fusetools.record.perf import Perf, Since, buffer_size, command_line, per_task_line, sizes
+from fusetools.record.perf import (
+    Perf,
+    Since,
+    buffer_size,
+    command_line,
+    per_task_line,
+    sizes,
+    with_threads,
+)
 from fusetools.record.preflight import check_daemons, check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
@@ -315,12 +323,13 @@ class Recording(Probing, Finishing):
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
-            argv = command_line(self.facts.perf, self.perf.fifos)
+            threads = sorted(self._threads())
+            argv = with_threads(command_line(self.facts.perf, self.perf.fifos), threads)
             self._start(self.perf, argv, self.raw.parent)
             if per_task_line and any(event.per_task for event in self.plan.events):
                 self.raw_tasks = self.raw.with_name(TASKS)
                 self.task_perf = self.perf_class(self._folder())
-                argv = per_task_line(self.facts.perf, self.task_perf.fifos)
+                argv = with_threads(per_task_line(self.facts.perf, self.task_perf.fifos), threads)
                 self._start(self.task_perf, argv, self.raw.parent)
             try:
                 events = self._of_ftrace() if self.ring else []

@@ -27,7 +27,7 @@ from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Attach, Caller, Request, Stream, Workload
 from fusetools.reasons import Code
 from fusetools.record.attached import RANGES, ranges
-from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes
+from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes, with_threads
 from fusetools.record.planned import summary
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.plan import render
@@ -960,8 +960,15 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
-    # The kernel shows the waker's stack to the woken task's events: never a copy of it.
-    assert switches(wakers, "sched:sched_waking")[1:] == [(woken, "fp", False)]
+    # The kernel shows the waker's stack to the woken task's events: copied by number alone.
+    own_thread = f'common_pid == $threads && {mine} && comm == "cvmfs2"'
+    assert switches(wakers, "sched:sched_waking")[1:] == [
+        (own_thread, "dwarf", False),
+        (f"({woken}) && (!({own_thread}))", "fp", False),
+    ]
+    line = with_threads(["--filter", own_thread], [7, 8])
+    assert line[1].startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
+    assert with_threads([own_thread], range(999))[0].startswith("(common_pid == -1) && ")
     # The samples are everybody's.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
 
