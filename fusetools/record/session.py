@@ -323,7 +323,7 @@ class Recording(Probing, Finishing):
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
-            threads = sorted(self._threads())
+            threads = sorted(tid for tid, pid in self._threads().items() if pid != self.pid)
             argv = with_threads(command_line(self.facts.perf, self.perf.fifos), threads)
             self._start(self.perf, argv, self.raw.parent)
             if per_task_line and any(event.per_task for event in self.plan.events):
