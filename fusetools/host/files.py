@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Commands that only read a recording import this: what is slow to import is imported where used.
 
 MAX_ANSWER = 256 << 20
-BUSY = 4  # times the limit at most, without what a child waits for a CPU
+BUSY = 4  # times the limit at most, with what a child waits for a CPU
 MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
 
 TRUSTED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -226,6 +226,37 @@ class Answer:
         return self._process.returncode, text
 
 
+class Patience:
+    """The time that a child has for an answer: ``seconds`` from now on, and what it waits for a CPU
+    meanwhile. A busy host is no hang."""
+
+    def __init__(self, child: int, seconds: float) -> None:
+        self._child, self._seconds = child, seconds
+        self._begin, self._waited = time.monotonic(), waited_for_cpu(child)
+
+    def readable(self, descriptor: int) -> bool:
+        """Wait for the descriptor. Return whether it is readable in time."""
+        end, last = self._begin + self._seconds, self._begin + BUSY * self._seconds
+        while True:
+            now = time.monotonic()
+            if now > last or not select.select([descriptor], [], [], max(end - now, 0))[0]:
+                waited = waited_for_cpu(self._child) - self._waited
+                end = min(self._begin + self._seconds + waited, last)
+                if end <= time.monotonic():
+                    return False
+            else:
+                return True
+
+
+def waited_for_cpu(pid: int) -> float:
+    """Return the seconds that a process has waited for a CPU since it began, by the kernel's own
+    figure (Documentation/scheduler/sched-stats.rst); 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class Meanwhile:
     """``function()`` in a child process, while this one goes on: see bounded()."""
 
@@ -250,19 +281,10 @@ class Meanwhile:
         """Return the result, once. None: it takes longer from now on, fails, or is too large. Time
         that the child waits for a CPU does not count: a busy host is no hang."""
         answer = Incoming(most)
-        begin = time.monotonic()
-        end, last = begin + seconds, begin + BUSY * seconds
+        patience = Patience(self._child, seconds)
         try:
-            while not answer.complete:
-                left = max(end - time.monotonic(), 0)
-                if select.select([self._reader], [], [], left)[0]:
-                    if not answer.take(self._reader):
-                        break
-                    if time.monotonic() > last:  # it comes in drops
-                        break
-                    continue
-                end = min(begin + seconds + self._waited_for_cpu(), last)
-                if end <= time.monotonic():
+            while not answer.complete and patience.readable(self._reader):
+                if not answer.take(self._reader):
                     break
         except ValueError:  # too large
             return None
@@ -270,14 +292,6 @@ class Meanwhile:
             os.close(self._reader)
             end_children([self._child])
         return answer.data.decode("utf-8", "surrogateescape") if answer.complete else None
-
-    def _waited_for_cpu(self) -> float:
-        """Return the seconds that the child has waited for a CPU, by the kernel's own figure
-        (Documentation/scheduler/sched-stats.rst); 0 if there is none."""
-        try:
-            return int(Path(f"/proc/{self._child}/schedstat").read_text().split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
-            return 0.0
 
 
 def keep_only(*descriptors: int) -> None:

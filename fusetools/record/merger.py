@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fusetools.core import native
-from fusetools.host.files import Files, end_children, keep_only, open_regular
+from fusetools.host.files import Files, Patience, end_children, keep_only, open_regular
 from fusetools.host.messages import Incoming, framed, receive, send
 from fusetools.host.mounts import is_on, of_own_namespace
 from fusetools.host.processes import family, read_stat
@@ -286,7 +286,6 @@ class Opener:
             finally:
                 os._exit(0)
         theirs.close()
-        ours.settimeout(OPENING)
         return pid, ours
 
     def __call__(self, path: str | os.PathLike[str]) -> int:
@@ -298,15 +297,14 @@ class Opener:
             if not self._children or any(is_on(name, place) for place in self._avoid):
                 raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             pid, connected = self._children[0]
-            try:
-                connected.send(query)
-                answer, descriptors, _, _ = socket.recv_fds(connected, 16, 1)
-            except socket.timeout:
+            connected.send(query)
+            if not Patience(pid, OPENING).readable(connected.fileno()):
                 del self._children[0]
                 connected.close()
                 self.hung.append((pid, name))
                 self._avoid.append(self._file_system(name))
-                raise
+                raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            answer, descriptors, _, _ = socket.recv_fds(connected, 16, 1)
         if not descriptors:
             number = int(answer or errno.EPIPE)
             raise OSError(number, os.strerror(number))
