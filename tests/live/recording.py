@@ -93,7 +93,7 @@ def counts(data: Path) -> Counter[str]:
 
 def session(data: Path) -> dict[str, Any]:
     text = data.read_bytes()
-    at = text.index(b'{"format": 1')
+    at = text.index(b'{"format": ')
     found: dict[str, Any] = json.JSONDecoder().raw_decode(
         text[at : at + 65536].split(b"\0")[0].decode()
     )[0]
