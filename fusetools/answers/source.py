@@ -16,7 +16,7 @@ from fusetools.answers.filters import Filters
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
-from fusetools.names import CALIBRATION, FTRACE, OPERATIONS, TRACE_DAT
+from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, OPERATIONS, TRACE_DAT
 from fusetools.patterns import suggestion
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
@@ -70,7 +70,8 @@ class Source:
             why = next(iter(self.described["warnings"]), "it was not made by fusetools")
             rest = Path(f"{self.path}{FTRACE}")
             if rest.is_file():
-                parts = [str(self.path), str(rest)]
+                of_tasks = Path(f"{self.path}{OF_TASKS}")
+                parts = [str(path) for path in (self.path, of_tasks, rest) if path.is_file()]
                 raise Error(f"{self.path} holds no FUSE events", f"{rest} does", merging(parts))
             raise Error(f"{self.path} holds no FUSE events", why, RECORD)
 

@@ -161,7 +161,8 @@ class _Reader(Asker):
         interesting |= {process.tracer for process in processes.values()}
         hidden = suspects.intersection(self.hidden)
         names = users()
-        whose = census.owners([*dict.fromkeys(census.unseen), *hidden]).most_common(MOST_USERS)
+        owners = census.owners([*dict.fromkeys(census.unseen), *hidden])
+        whose = sorted(owners.items(), key=lambda pair: -pair[1])[:MOST_USERS]
         return Moment(
             kernel=os.uname().release,
             connections=tuple(connections),

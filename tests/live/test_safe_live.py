@@ -158,10 +158,12 @@ def test_what_a_killed_recording_had_is_kept(
     clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
     assert clean.returncode == 0, clean.stderr
     kept = tmp_path / "perf.data.partial"
+    of_tasks = tmp_path / "perf.data.partial.tasks"
     ftraces = tmp_path / "perf.data.partial.ftrace"
-    found = re.search(rf"kept: {kept} and {ftraces}: fusetools (merge .*)\)$", clean.stdout, re.M)
+    places = f"{kept} and {of_tasks} and {ftraces}"
+    found = re.search(rf"kept: {places}: fusetools (merge .*)\)$", clean.stdout, re.M)
     assert found, clean.stdout
-    assert sorted(os.listdir(tmp_path)) == [kept.name, ftraces.name]
+    assert sorted(os.listdir(tmp_path)) == [kept.name, ftraces.name, of_tasks.name]
     with pytest.raises(fusetools.Error) as caught:
         fusetools.open(kept)
     assert (caught.value.why, caught.value.fix) == (f"{ftraces} does", f"fusetools {found[1]}")
