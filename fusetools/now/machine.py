@@ -177,7 +177,7 @@ class _Reader(Asker):
             whose=tuple((names.get(uid, str(uid)), count) for uid, count in whose),
             unread=self.unread,
             autofs=bool(parse_autofs(self.mountinfo)),
-            own=own_processes(census.rows.values()) if census.in_fuse else frozenset(),
+            own=own_processes(census.rows.values()),
         )
 
     def _settled(self, moment: Moment, directory: int) -> Moment:

@@ -17,12 +17,13 @@ from pathlib import Path
 from fusetools.host import left
 from fusetools.now.arguments import MOST_LOCKS
 from fusetools.now.children import ProcessRow, text
-from fusetools.record.state import DIRECTORY
 
+# As record.state.DIRECTORY: that module takes long to import, and this one is for every look.
+RECORDINGS = Path("/run/fusetools")
 MOST = 4 << 20  # bytes of a recording's note
 
 
-def own_processes(rows: Iterable[ProcessRow], place: Path = DIRECTORY) -> frozenset[int]:
+def own_processes(rows: Iterable[ProcessRow], place: Path = RECORDINGS) -> frozenset[int]:
     """Return this process, those of running recordings, those that stayed behind, and all that were
     forked from them and have run no other program."""
     known = {row["pid"]: row for row in rows}

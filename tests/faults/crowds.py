@@ -27,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 LIVE = ROOT / "tests" / "live"
 CLONE_NEWNS, MS_REC_PRIVATE, MNT_DETACH = 0x20000, 0x44000, 2
+PR_SET_PDEATHSIG = 1
 LONG = 1.5  # seconds that a caller waits before anybody looks
 OPEN = 20_000  # descriptors
 CROWDS = (
@@ -49,8 +50,13 @@ def libc(function: str, *arguments: object) -> None:
         raise OSError(ctypes.get_errno(), function)
 
 
+def end_with_us() -> None:
+    """In a child: SIGKILL when this process is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @contextlib.contextmanager
-def started(*command: object, **more: Any) -> Iterator[subprocess.Popen[str]]:
+def started(*command: object) -> Iterator[subprocess.Popen[str]]:
     """A group of processes whose first one has said a word; killed in the end."""
     process = subprocess.Popen(
         [sys.executable, *map(str, command)],
@@ -58,7 +64,7 @@ def started(*command: object, **more: Any) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        **more,
+        preexec_fn=end_with_us,
     )
     try:
         assert process.stdout is not None
@@ -96,7 +102,7 @@ def asked(path: Path) -> dict[str, Any]:
     """What stuck says of the mount."""
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "fusetools", "stuck", "--json"],
+        [sys.executable, "-m", "fusetools", "stuck", "--json", "--mount", str(path)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -107,7 +113,7 @@ def asked(path: Path) -> dict[str, Any]:
     if done.stderr:
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout)
-    (own,) = [one for one in found["mounts"] if one["path"] == str(path)] or [{}]
+    (own,) = found["mounts"]
     return {
         "status": done.returncode,
         "state": own.get("state"),
@@ -154,6 +160,7 @@ def main() -> int:
     parser.add_argument("crowd", nargs="*")
     parser.add_argument("--idle", action="store_true")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     libc("unshare", CLONE_NEWNS)
     libc("mount", b"none", b"/", None, MS_REC_PRIVATE, None)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -22,6 +22,7 @@ from fusetools.now.bounded import Asker
 from fusetools.now.census import Census, by_suspicion
 from fusetools.now.moment import Connection, Moment, Place, Process, Task
 from fusetools.now.stuck import stuck
+from fusetools.record.state import DIRECTORY
 from fusetools.render.text.stuck import render
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=1, daemon=100, holders=(100,))
@@ -196,6 +197,10 @@ def test_fusetools_is_known_by_what_only_root_can_write(
         found = own.own_processes(rows, tmp_path)
     assert found == {recording, 501, 502, 600, 700}
     assert own.own_processes([], tmp_path / "none") == {os.getpid()}
+
+
+def test_recordings_are_looked_for_where_they_are() -> None:
+    assert own.RECORDINGS == DIRECTORY
 
 
 def test_another_user_s_process_is_no_recording(

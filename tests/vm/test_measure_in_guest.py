@@ -26,7 +26,7 @@ print(to_json("overhead", overhead(request, 1, [], lambda *_: None, ("kernel", "
 """
 
 
-# On one kernel tests/live/test_overhead_live.py measures the parts.
+# On one kernel tests/live/test_overhead_live.py measures what can be measured of this one.
 @pytest.mark.usefixtures("campaign")
 def test_parts_of_a_recording_are_measured(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """An emulator's times say nothing; but each part records its own events, and leaves nothing."""
