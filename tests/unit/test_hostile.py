@@ -388,9 +388,16 @@ def test_merging_has_no_rights(tmp_path: Path) -> None:
 
 
 def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merger, "_CODE", "import os; os.abort()")
-    with pytest.raises(merger.Stuck, match="ended: SIGABRT"):
-        merger.Merger().merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
+    for program, why in (
+        ("import os; os.abort()", "SIGABRT"),
+        ("import os; os._exit(3)", "exit status 3"),
+        ("raise BaseException('a defect')", "BaseException: a defect"),
+        ("raise BaseException('x' * 1000)", f"BaseException: {'x' * 185}"),
+    ):
+        monkeypatch.setattr(merger, "_CODE", program)
+        with pytest.raises(merger.Stuck) as caught:
+            merger.Merger().merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
+        assert str(caught.value) == f"the process that merges ended: {why}"
 
 
 @pytest.mark.parametrize("asked", [b"", framed(b"[[]]")[:-1]])
