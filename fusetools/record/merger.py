@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fusetools.core import native
 from fusetools.host.files import Files, Patience, end_children, keep_only, open_regular
+from fusetools.host.left import note
 from fusetools.host.messages import Incoming, framed, receive, send
 from fusetools.host.mounts import is_on, of_own_namespace
 from fusetools.host.processes import family, read_stat
@@ -178,6 +179,7 @@ class Merger:
             else:  # zombies, perhaps, of an init that waits for none
                 left = _of_session(group)
                 time.sleep(0.005)
+        note(left)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
