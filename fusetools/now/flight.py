@@ -342,10 +342,12 @@ class FlightRecorder(Recording):
         native.calibrate(CALIBRATIONS)
         upto = time.monotonic_ns()
         with self._fed():
+            of_tasks = self.task_perf if isinstance(self.task_perf, Overwriting) else None
+            for perf in (self.perf, of_tasks):
+                if perf is not None:
+                    perf.ask_dump()
             raw = self.perf.dump(self.scratch, DATA)
-            raw_tasks = None
-            if isinstance(self.task_perf, Overwriting):
-                raw_tasks = self.task_perf.dump(self.scratch, TASKS)
+            raw_tasks = of_tasks.dump(self.scratch, TASKS) if of_tasks else None
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
         # The recording includes its cause, however long ago that began.
         length = round(self.request.seconds * 1e9)

@@ -310,12 +310,17 @@ class Perf(Recorder):
 class Overwriting(Perf):
     """One whose buffers hold the newest events, and are written when that is asked for."""
 
-    def dump(self, directory: Path, name: str, seconds: float = 60.0) -> Path:
-        """What the buffers hold, as a file of the directory that it runs in; ``name``: of its own.
-        Meanwhile events are dropped; it records again when this returns. Error: it did not write
-        that."""
+    def ask_dump(self) -> None:
+        """Have the buffers written; dump() waits for that."""
         if self.process is not None and not self.ended:
             self.process.send_signal(signal.SIGUSR2)
+
+    def dump(self, directory: Path, name: str, seconds: float = 60.0) -> Path:
+        """Wait for what ask_dump() asked for. Return it, a file of the directory that perf runs in.
+
+        ``name``: of its own output. Meanwhile events are dropped; perf records again when this
+        returns. Error: it did not write that.
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.ended:
             for path in directory.glob(f"{name}.[0-9]*"):
