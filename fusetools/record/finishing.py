@@ -230,8 +230,7 @@ class Finishing(Things):
             except native.CoreError as error:
                 why = ": ".join(error.args)
             whole.unlink(missing_ok=True)
-            place = f"{self._keep_beside(graph, '.trace.dat')}{' (root alone)' * bool(self.user)}"
-            self.outcome.warnings.append(f"function_graph is kept apart, in {place}: {why}")
+            self.outcome.warnings.append(f"{self._keep_graph(graph)}: {why}")
         return merge(inputs, str(whole), session)
 
     def _merged(
@@ -255,12 +254,19 @@ class Finishing(Things):
         self.outcome.warnings.append(f"{why}: stacks have no names")
         return merged
 
+    def _keep_graph(self, graph: Path) -> str:
+        """Keep what trace-cmd recorded; where, in words."""
+        if not self.user:
+            return f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}"
+        try:
+            (path,) = self._kept({"graph": graph})
+        except Error as error:
+            return f"function_graph is lost: {error.why}"
+        return f"function_graph is kept apart for root, in {path}"
+
     def _keep_beside(self, part: Path, end: str) -> Path:
-        """Put what trace-cmd or ftrace recorded beside the recording; for another user than root,
-        into a directory of root's."""
-        assert self.output is not None and self.made is not None
-        if self.user:
-            return Path(self._kept({"graph": part})[0])
+        """Put what trace-cmd or ftrace recorded beside root's own recording."""
+        assert self.output is not None and self.made is not None and self.user is None
         name = self.output.name + end
         directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
         os.rename(part.name, name, **directories)

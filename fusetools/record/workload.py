@@ -191,9 +191,8 @@ def _run(
     try:
         for number in signal.valid_signals():
             ours = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
-            if (
-                ours or number in inherited.PYTHONS
-            ):  # what was ignored before, as nohup does it, stays so
+            # Signals that were ignored before, as by nohup, stay so.
+            if ours or number in inherited.PYTHONS:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if log is not None:
