@@ -13,8 +13,10 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import affairs
@@ -160,8 +162,16 @@ def test_json_tells_what_was_recorded(sample_mount: Mounter, tmp_path: Path) -> 
     assert told["output"] == str(data)
 
 
-def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> None:
-    mount = sample_mount("-o", "allow_other")
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that every user can reach."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_belongs_to_who_called_sudo(sample_mount: Mounter, reachable: Path) -> None:
+    mount, tmp_path = sample_mount("-o", "allow_other"), reachable
     nobody = pwd.getpwnam("nobody")
     sudo = environment(
         SUDO_UID=str(nobody.pw_uid), SUDO_GID=str(nobody.pw_gid), SUDO_USER="nobody", HOME="/root"
