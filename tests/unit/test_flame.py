@@ -341,7 +341,7 @@ def test_nothing_of_the_host_is_opened(command: list[str], demo: Path) -> None:
     )
     own = re.compile(
         r"/etc/(ld\.so\.(cache|preload)|localtime|terminfo)|/usr/(share|lib)/(locale|zoneinfo|terminfo)"
-        r"|/proc/(self|\d+)/(maps|cgroup|mountinfo|status|fd)|/sys/(fs/cgroup|devices/system/(cpu|node))"
+        r"|/proc/(self|\d+)/(maps|cgroup|mountinfo|status|schedstat|fd)|/sys/(fs/cgroup|devices/system/(cpu|node))"
         r"|/dev/(null|urandom|tty|pts)|/usr/bin/env|/lib(64)?/|/usr/local/lib/python"
     )
     seen = 0

@@ -288,7 +288,7 @@ def test_a_nul_in_the_name() -> None:
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:  # root may read everything
+    def refuse(*_: object, **__: object) -> None:  # root may read everything
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "perf.data").touch()
