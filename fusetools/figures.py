@@ -30,7 +30,7 @@ def took(seconds: float) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long something has lasted until now: "0.3 s", "312 s", "2.4 h"."""
+    """Format how long something has lasted until now: "0.3 s", "312 s", "2.4 h"."""
     if seconds is None:
         return "unknown"
     if seconds < 1000:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fusetools.figures import plural
+from fusetools.figures import ago, plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.now import verdict
 from fusetools.now.fixes import abort, restart
@@ -26,7 +26,7 @@ from fusetools.now.threads import (
     kind_of_wait,
     waits_for_workers,
 )
-from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
+from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 SKEW = 0.02  # seconds by which the clocks of CPUs may differ,

@@ -113,14 +113,3 @@ class Stuck:
     @property
     def stuck(self) -> bool:
         return any(mount.state == "stuck" for mount in self.mounts) or bool(self.unplaced)
-
-
-def ago(seconds: float | None) -> str:
-    """How long somebody has waited: "0.3 s", "312 s", "2.4 h"."""
-    if seconds is None:
-        return "unknown"
-    if seconds < 1000:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fusetools.figures import number, plural
+from fusetools.figures import ago, number, plural
 from fusetools.printable import printable
 from fusetools.render.text.layout import lines, prose, table
-from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
+from fusetools.results.stuck import Blocked, Stuck, StuckMount
 
 MOST_CALLERS = 10
 MOST_CAUSES = 6
