@@ -124,6 +124,76 @@ class Code(str, Enum):
     QUEUE_JOINED = "queue_joined"
     CALLER_WAKEUP_JOINED = "caller_wakeup_joined"
 
+    # Waits of a thread, at a moment
+    WAIT_CPU = "wait_cpu"
+    WAIT_QUOTA = "wait_quota"
+    WAIT_HALTED = "wait_halted"
+    WAIT_ENDED = "wait_ended"
+    WAIT_REQUEST = "wait_request"
+    WAIT_RING = "wait_ring"
+    WAIT_JOIN = "wait_join"
+    WAIT_LOCK = "wait_lock"
+    WAIT_LOCK_ITSELF = "wait_lock_itself"
+    WAIT_LOCK_GONE = "wait_lock_gone"
+    WAIT_AUTOMOUNT = "wait_automount"
+    WAIT_MEMORY = "wait_memory"
+    WAIT_INVALIDATION = "wait_invalidation"
+    WAIT_KERNEL_LOCK = "wait_kernel_lock"
+    WAIT_TO_SEND = "wait_to_send"
+    WAIT_ANSWER = "wait_answer"
+    WAIT_WORKERS = "wait_workers"
+    WAIT_RUNTIME = "wait_runtime"
+    WAIT_CONDITION = "wait_condition"
+    WAIT_SLEEP = "wait_sleep"
+    WAIT_FILE_LOCK = "wait_file_lock"
+    WAIT_CHILD = "wait_child"
+    WAIT_DESCRIPTOR = "wait_descriptor"
+    WAIT_FILE = "wait_file"
+    WAIT_CALL = "wait_call"
+
+    # Halts of a whole process
+    HALT_FROZEN = "halt_frozen"
+    HALT_TRACED = "halt_traced"
+    HALT_STOPPED = "halt_stopped"
+    HALT_ZOMBIE = "halt_zombie"
+
+    # Links of a chain of waits
+    LINK_THREAD = "link_thread"
+    LINK_MOUNT = "link_mount"
+    LINK_PROCESS = "link_process"
+    LINK_HOLDER = "link_holder"
+    LINK_END_THERE = "link_end_there"
+    LINK_WAIT_ALIKE = "link_wait_alike"
+    LINK_OUTSIDE = "link_outside"
+
+    # Why a mount hangs
+    HANG_AUTOFS = "hang_autofs"
+    HANG_AUTOFS_UNKNOWN = "hang_autofs_unknown"
+    HANG_BEYOND = "hang_beyond"
+    HANG_HIDDEN = "hang_hidden"
+    HANG_GONE = "hang_gone"
+    HANG_DAEMON_HALTED = "hang_daemon_halted"
+    HANG_INVALIDATION = "hang_invalidation"
+    HANG_MOUNTS = "hang_mounts"
+    HANG_OWN_MOUNT = "hang_own_mount"
+    HANG_LOCK_ITSELF = "hang_lock_itself"
+    HANG_DEADLOCK = "hang_deadlock"
+    HANG_PROCESS = "hang_process"
+    HANG_PROCESS_HALTED = "hang_process_halted"
+    HANG_MOUNT = "hang_mount"
+    HANG_MEMORY = "hang_memory"
+    HANG_MEMORY_OF = "hang_memory_of"
+    HANG_THREAD = "hang_thread"
+    HANG_HOLDER = "hang_holder"
+    HANG_JOIN = "hang_join"
+    HANG_OTHER = "hang_other"
+    HANG_RELOAD = "hang_reload"
+    HANG_NOT_READY = "hang_not_ready"
+    HANG_BACKGROUND = "hang_background"
+    HANG_UNEXAMINED = "hang_unexamined"
+    HANG_UNREAD = "hang_unread"
+    HANG_UNANSWERED = "hang_unanswered"
+
 
 Value = Union[str, int, "tuple[str | int, ...]"]
 
@@ -189,6 +259,9 @@ class Words(dict[str, str]):
 
     def counted(self, name: str, word: str, words: str = "") -> str:
         return plural(int(self.reason.figures.get(name, 0)), word, words)
+
+    def listed(self, name: str, between: str = ", ") -> str:
+        return between.join(map(str, self.each(name)))
 
     def each(self, name: str) -> tuple[str | int, ...]:
         value = self.reason.subject.get(name, ())
@@ -296,6 +369,105 @@ def _cause(default: str) -> Callable[[Words], str]:
         return Reason(cause, reason.subject, reason.figures, layer=reason.layer).why
 
     return said
+
+
+def _who(words: Words) -> str:
+    """A thread by its process's name and its number."""
+    thread = "pid" if words["tid"] == words["pid"] else "thread"
+    return f"{words['comm']} ({thread} {words['tid']})"
+
+
+def _waits(words: Words) -> str:
+    """A thread, what it waits for, and since when."""
+    return f"{_who(words)} {words['doing']}{_since(words)}"
+
+
+def _which_waits(words: Words) -> str:
+    return f"{_who(words)}, which {words['doing']}{_since(words)}"
+
+
+def _since(words: Words, form: str = ", for {}") -> str:
+    age = words.reason.figures.get("age_ns")
+    return "" if age is None else form.format(ago(age / 1e9))
+
+
+def _in(words: Words) -> str:
+    return f" in {words['call']}" if "call" in words else ""
+
+
+def _file(words: Words) -> str:
+    return words.get("path", "a file whose path is unknown")
+
+
+def _answer(words: Words) -> str:
+    file, mount = _file(words), words["mount"]
+    return f"waits{_in(words)} for {file}" + ("" if file.startswith(mount) else f", on {mount}")
+
+
+def _more(words: Words, name: str) -> str:
+    """How many more there are than those that are named."""
+    more = int(words.reason.figures.get(name, 0)) - len(words.each(name))
+    return f" and {more:,} more" if more > 0 else ""
+
+
+def _child(words: Words) -> str:
+    one = words.reason.figures.get("children") == 1
+    whose = "its child" if one else "one of its children"
+    return f"waits for {whose} {words.listed('children')}{_more(words, 'children')}"
+
+
+def _descriptors(words: Words) -> str:
+    more = int(words.reason.figures.get("descriptors", 0)) - len(words.each("ends"))
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"waits in {words['call']} for {words.listed('ends')}{rest}"
+
+
+def _process(words: Words) -> str:
+    halted = f" is {words['halted']}" if "halted" in words else ""
+    return f"{words['comm']} (pid {words['pid']}){halted}"
+
+
+def _autofs(words: Words) -> str:
+    paths = words.each("paths")
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    some = ", ".join(map(str, paths[:3]))
+    return f"autofs waits for its daemon to mount {f'{some}{more}' or 'what callers asked for'}"
+
+
+def _background(words: Words) -> str:
+    figures = words.reason.figures
+    limit = f" ({words.counted('most', 'request')})" if "most" in figures else ""
+    held = []
+    if figures.get("requests"):
+        held.append(f"{words.counted('requests', 'request')} more cannot be sent")
+    if figures.get("callers"):
+        held.append(f"{words.counted('callers', 'caller')} cannot even send theirs")
+    return f"the background list is full{limit}: {', and '.join(held)}"
+
+
+def _unanswered(words: Words) -> str:
+    count = int(words.reason.figures.get("requests", 0))
+    if "part" in words:
+        read = f"those of the {count} requests that were sent to it"
+        read = "all that was sent to it" if count == 1 else read
+    elif count == 1:
+        read = "the request that waits"
+    else:
+        read = f"all {count} requests that wait" if count else "the requests"
+    where = "in io_uring_enter for more, or for something else"
+    more = where if "waits_in" in words else "for more"
+    return f"{words['daemon']} has read {read} and waits {more}"
+
+
+def _unexamined(words: Words) -> str:
+    which = f"{words['threads']} of its threads" if "threads" in words else "its threads"
+    return f"{which} could not be looked at"
+
+
+def _unread(words: Words) -> str:
+    if words.reason.figures.get("threads") == 1:
+        return f"the only thread of {words['daemon']} does not read /dev/fuse"
+    return f"none of the {words['threads']} threads of {words['daemon']} reads /dev/fuse"
 
 
 _SILENT = "none of its {probes} probes fired though there were requests: "
@@ -597,6 +769,151 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.CALLER_WAKEUP_JOINED: (
         "caller wake-up and VFS exit cannot be separated; waits have no states",
         _cause("sched_switch is not recorded"),
+    ),
+    Code.WAIT_CPU: ("runs on a CPU", ""),
+    Code.WAIT_QUOTA: (
+        "runs, or waits for a CPU",
+        lambda words: (
+            f"its cgroup {words['group']} may use {words.reason.figures.get('cpus', 0):g} CPUs"
+        ),
+    ),
+    Code.WAIT_HALTED: (
+        lambda words: (
+            "is stopped" + (f" by its tracer, {words['tracer']}" if "tracer" in words else "")
+        ),
+        "",
+    ),
+    Code.WAIT_ENDED: ("has ended", ""),
+    Code.WAIT_REQUEST: ("waits for its next request", ""),
+    Code.WAIT_RING: ("waits in {call} for its next request, or for something else", ""),
+    Code.WAIT_JOIN: ("waits for the end of {holder}", ""),
+    Code.WAIT_LOCK: ("waits for the {kind} {address}, held by {holder}", ""),
+    Code.WAIT_LOCK_ITSELF: ("waits for the {kind} {address}, held by itself", ""),
+    Code.WAIT_LOCK_GONE: (
+        "waits for the {kind} {address}, held by {holder}, which its process does not have (any "
+        "more)",
+        "",
+    ),
+    Code.WAIT_AUTOMOUNT: ("waits for automount", lambda words: words.get("path", "path unknown")),
+    Code.WAIT_MEMORY: ("waits for memory of its cgroup", ""),
+    Code.WAIT_INVALIDATION: (
+        "tells the kernel to drop something from its cache, and waits for a lock there",
+        "",
+    ),
+    Code.WAIT_KERNEL_LOCK: (
+        lambda words: f"waits{_in(words)} for a lock of {_file(words)}, on {words['mount']}",
+        "",
+    ),
+    Code.WAIT_TO_SEND: (
+        lambda words: f"waits{_in(words)} to send a request for {_file(words)}",
+        "",
+    ),
+    Code.WAIT_ANSWER: (_answer, ""),
+    Code.WAIT_WORKERS: ("waits for its worker threads to end", ""),
+    Code.WAIT_RUNTIME: ("waits for a task of its runtime (Go, tokio)", ""),
+    Code.WAIT_CONDITION: (
+        "waits for a condition, a semaphore or a lock that does not name its holder",
+        "",
+    ),
+    Code.WAIT_SLEEP: ("sleeps in {call}", ""),
+    Code.WAIT_FILE_LOCK: (
+        lambda words: (
+            f"waits in {words['call']} for a lock of {words.get('path', 'a file')}, held by "
+            f"{words.listed('holders')}"
+        ),
+        "",
+    ),
+    Code.WAIT_CHILD: (_child, ""),
+    Code.WAIT_DESCRIPTOR: (_descriptors, ""),
+    Code.WAIT_FILE: ("waits in {call} for {path}", ""),
+    Code.WAIT_CALL: (lambda words: f"waits in {words.get('call', 'the kernel')}", ""),
+    Code.HALT_FROZEN: ("frozen by the cgroup {group}", ""),
+    Code.HALT_TRACED: ("stopped by its tracer, {tracer}", ""),
+    Code.HALT_STOPPED: ("stopped (SIGSTOP)", ""),
+    Code.HALT_ZOMBIE: ("a zombie", "it has ended, and its parent has not noticed"),
+    Code.LINK_THREAD: (
+        lambda words: f"{_who(words)} {words['doing']}{_since(words, ' ({})')}",
+        "",
+    ),
+    Code.LINK_MOUNT: ("{path}", "{by}"),
+    Code.LINK_PROCESS: (_process, ""),
+    Code.LINK_HOLDER: ("{process} has its /dev/fuse open, too", ""),
+    Code.LINK_END_THERE: ("{alike} of {threads} threads of {daemon} end there", ""),
+    Code.LINK_WAIT_ALIKE: ("{alike} of {threads} threads of {daemon} wait like that", ""),
+    Code.LINK_OUTSIDE: (
+        "what ends it may come from one of",
+        lambda words: f"{words.listed('others')}{_more(words, 'others')}",
+    ),
+    Code.HANG_AUTOFS: (_autofs, "{message}"),
+    Code.HANG_AUTOFS_UNKNOWN: (
+        "which of the threads of {daemon} should mount it cannot be known",
+        "",
+    ),
+    Code.HANG_BEYOND: ("{path} is not answered", "{message}"),
+    Code.HANG_HIDDEN: ("which process answers {path} cannot be known", "{message}"),
+    Code.HANG_GONE: ("no process is known that answers {path}", "{message}"),
+    Code.HANG_DAEMON_HALTED: ("the daemon {comm} (pid {pid}) is {halted}", ""),
+    Code.HANG_INVALIDATION: (
+        lambda words: (
+            f"{_who(words)} invalidates something in the kernel's cache, which is locked by a "
+            f"caller that waits for {words['daemon']}"
+        ),
+        "",
+    ),
+    Code.HANG_MOUNTS: (
+        "deadlock",
+        lambda words: f"the daemons of {words.listed('paths', ' and ')} wait for each other",
+    ),
+    Code.HANG_OWN_MOUNT: (
+        "deadlock: {daemon} waits for its own mount",
+        lambda words: f"{_who(words)} {words['doing']}",
+    ),
+    Code.HANG_LOCK_ITSELF: (
+        "deadlock",
+        lambda words: f"{_who(words)} {words['doing']}{_since(words, ' ({})')}",
+    ),
+    Code.HANG_DEADLOCK: ("deadlock", "the threads {tids} of {daemon} wait for each other"),
+    Code.HANG_PROCESS: ("{daemon} waits for {comm} (pid {pid})", ""),
+    Code.HANG_PROCESS_HALTED: (
+        "{comm} (pid {pid}), which {daemon} waits for, is {halted}",
+        "",
+    ),
+    Code.HANG_MOUNT: ("{daemon} waits for {path}", ""),
+    Code.HANG_MEMORY: (
+        lambda words: f"{_who(words)} waits for memory",
+        "its cgroup {group} is full",
+    ),
+    Code.HANG_MEMORY_OF: (
+        lambda words: f"{_who(words)} waits for memory of its cgroup {words['group']}",
+        "",
+    ),
+    Code.HANG_THREAD: (_waits, ""),
+    Code.HANG_HOLDER: (lambda words: f"a {words['kind']} is held by {_which_waits(words)}", ""),
+    Code.HANG_JOIN: (
+        lambda words: f"{words['daemon']} waits for the end of {_which_waits(words)}",
+        "",
+    ),
+    Code.HANG_OTHER: (lambda words: f"{words['daemon']} waits for {_which_waits(words)}", ""),
+    Code.HANG_RELOAD: (
+        "{daemon} is being reloaded, or was left so",
+        "the CernVM-FS loader lets no request into the file system's library until the new one is "
+        "loaded",
+    ),
+    Code.HANG_NOT_READY: (
+        "{daemon} has not answered the mount's first request (FUSE_INIT), or its rings of io_uring "
+        "are not ready",
+        lambda words: f"{words.counted('callers', 'caller')} cannot send theirs",
+    ),
+    Code.HANG_BACKGROUND: (_background, ""),
+    Code.HANG_UNEXAMINED: ("what {daemon} does cannot be known", _unexamined),
+    Code.HANG_UNREAD: (_unread, ""),
+    Code.HANG_UNANSWERED: (
+        _unanswered,
+        lambda words: (
+            "what those of its tasks wait for that have no thread cannot be known"
+            if "runtime" in words
+            else "which of its threads should answer cannot be known"
+        ),
     ),
 }
 JOINED = frozenset(

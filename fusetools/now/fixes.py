@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 
 from fusetools.now.moment import Connection, Process
+from fusetools.reasons import Code, Reason
 from fusetools.results.stuck import Fix
 
 
-def restart(process: Process, kind: str) -> tuple[Fix, ...]:
-    """Lets a process run again that is "frozen" or "stopped" (``kind``); others none can."""
-    if kind == "frozen" and process.frozen:
+def restart(process: Process, halt: Reason) -> tuple[Fix, ...]:
+    """Return what lets a process run again that is frozen or stopped; others nothing can."""
+    if halt.code is Code.HALT_FROZEN:
         name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
         value = "THAWED" if name == "freezer.state" else "0"
         place = shlex.quote(f"{process.frozen}/{name}")
         return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
-    if kind == "stopped":
+    if halt.code is Code.HALT_STOPPED:
         return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
     return ()
 

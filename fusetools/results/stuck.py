@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusetools.reasons import Reason
+
 
 @dataclass(frozen=True)
 class Blocked:
-    """A thread and what it waits for: the words of ``waits`` follow its name.
+    """A thread and what it waits for (``wait``, whose text follows the thread's name).
 
     ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None if the
     kernel does not show it. ``stack``: the kernel's functions, ``user_stack`` its own, both
@@ -19,7 +21,7 @@ class Blocked:
     tid: int
     comm: str
     state: str
-    waits: str
+    wait: Reason
     call: str = ""
     path: str = ""
     age_seconds: float | None = None
@@ -29,6 +31,12 @@ class Blocked:
     holder: int | None = None
     stack: tuple[str, ...] = ()
     user_stack: tuple[str, ...] = ()
+
+    JSON_SHOWN = ("waits",)
+
+    @property
+    def waits(self) -> str:
+        return self.wait.text
 
 
 class Fix(NamedTuple):
@@ -40,14 +48,25 @@ class Fix(NamedTuple):
 
 @dataclass(frozen=True)
 class Cause:
-    """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, starting at the
-    mount; ``fixes``: never run by fusetools; ``threads``: the daemon's that it keeps waiting."""
+    """``kind``: one of KINDS; ``reason``, and its sentence ``text``; ``links``: who waits for whom,
+    starting at the mount, and their sentences ``chain``; ``fixes``: never run by fusetools;
+    ``threads``: the daemon's that it keeps waiting."""
 
     kind: str
-    text: str
-    chain: tuple[str, ...] = ()
+    reason: Reason
+    links: tuple[Reason, ...] = ()
     fixes: tuple[Fix, ...] = ()
     threads: tuple[int, ...] = ()
+
+    JSON_SHOWN = ("text", "chain")
+
+    @property
+    def text(self) -> str:
+        return self.reason.text
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        return tuple(link.text for link in self.links)
 
 
 # The surest first.

@@ -34,6 +34,23 @@ SUBJECT: Mapping[str, Value] = {
     "paths": ("/mnt/x", ""),
     "ages_ns": (90_200_000_000, ""),
     "files": ("libone.so", "libtwo.so", "libthree.so", "libfour.so"),
+    "daemon": "sshfs",
+    "tid": 9,
+    "call": "read",
+    "mount": "/mnt",
+    "holder": "sshfs (thread 8)",
+    "holders": ("backup (pid 600)",),
+    "kind": "mutex",
+    "address": "0x10",
+    "tracer": "gdb (pid 5)",
+    "children": ("ssh (pid 10)", "sh (pid 11)"),
+    "ends": ("10.0.0.1:22 (tcp, ESTABLISHED)",),
+    "process": "watchdog (pid 6)",
+    "by": "sshfs (pid 7)",
+    "halt": "halt_stopped",
+    "halted": "stopped (SIGSTOP)",
+    "wait": "wait_cpu",
+    "doing": "runs on a CPU",
     "what": "an older recording's words",
     "why": "it has sentences alone",
 }
@@ -63,6 +80,10 @@ FIGURES: Mapping[str, int | float] = {
     "queue_share": 0.5,
     "short_share": 0.25,
     "runnable_share": 0.125,
+    "age_ns": 299_000_000_000,
+    "children": 3,
+    "descriptors": 5,
+    "most": 12,
 }
 # Other wordings of a code, by what differs.
 OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
@@ -77,6 +98,8 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.LOW_DETAIL, {}, "off_cpu"),
     (Code.FILES_NOT_FOUND, {"folder": "/srv", "files": ("libone.so",)}, ""),
     (Code.THREADS_SHORT, {"served_by": "io_uring"}, ""),
+    (Code.HANG_UNANSWERED, {"part": "sent"}, ""),
+    (Code.HANG_UNANSWERED, {"waits_in": "io_uring", "runtime": "tasks"}, ""),
 )
 
 

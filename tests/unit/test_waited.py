@@ -8,7 +8,7 @@ from fusetools.results.stuck import Blocked, Stuck, StuckMount
 
 
 def one(pid: int, age: float | None, tid: int = 0, path: str = "/mnt/a b/x") -> Blocked:
-    return Blocked(pid, tid or pid, "cat", "D", "", path=path, age_seconds=age)
+    return Blocked(pid, tid or pid, "cat", "D", Reason(Code.WAIT_CALL), path=path, age_seconds=age)
 
 
 def mount(number: int, *callers: Blocked, fstype: str = "fuse.x") -> StuckMount:

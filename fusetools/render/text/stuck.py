@@ -146,9 +146,9 @@ def _daemon(mount: StuckMount) -> Iterator[str]:
 def _threads(threads: Iterable[Blocked], frames: int = 0) -> Iterator[str]:
     """One line for all that wait for the same, most first; or also with the same innermost frames,
     in their order."""
-    alike: dict[tuple[str, ...], list[Blocked]] = {}
+    alike: dict[tuple[object, ...], list[Blocked]] = {}
     for thread in threads:
-        alike.setdefault((thread.waits, *thread.user_stack[:frames]), []).append(thread)
+        alike.setdefault((thread.wait, *thread.user_stack[:frames]), []).append(thread)
     ranked = list(alike.values()) if frames else sorted(alike.values(), key=len, reverse=True)
     for thread, *rest in ranked[:MOST_PLACES]:
         waits, count = thread.waits, 1 + len(rest)

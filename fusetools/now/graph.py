@@ -1,0 +1,237 @@
+"""Who waits for whom at a moment, from facts: threads, processes and mounts as nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Union
+
+from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
+from fusetools.now.threads import cannot_send, has_request, has_work
+from fusetools.reasons import Code, Reason
+
+SKEW = 0.02  # seconds by which the clocks of CPUs may differ
+DEEPEST = 32  # of a chain
+
+LOCKS = ("d_alloc_parallel", "fuse_lock_inode")
+PAGES = ("folio_", "__folio_", "wait_on_page", "__lock_page", "io_schedule", "wait_on_bit")
+MEMORY = ("mem_cgroup", "try_charge", "charge_memcg", "__mem_cgroup")
+INVALIDATES = ("fuse_notify", "fuse_reverse_inval")
+_NOTIFY = (*INVALIDATES, "fuse_dev_do_write")
+
+Node = Union[Task, Process, Connection]
+
+
+class Graph:
+    """``older``: seconds after which a caller counts as stuck."""
+
+    def __init__(self, moment: Moment, older: float) -> None:
+        self.moment = moment
+        self.older = older
+        self.processes = {process.pid: process for process in moment.processes}
+        self.tasks = {task.tid: task for task in moment.tasks}
+        self.connections = {connection.number: connection for connection in moment.connections}
+        self.of: dict[int, list[Task]] = {}
+        for task in moment.tasks:
+            self.of.setdefault(task.pid, []).append(task)
+        self.daemons: dict[int, int] = {}  # connection by its daemon
+        for connection in moment.connections:
+            for pid in (connection.daemon, *connection.holders):
+                if pid is not None:
+                    self.daemons.setdefault(pid, connection.number)
+        # By thread that waits for a mount: the connection's number.
+        self.places: dict[int, int] = {}
+        self.unplaced: list[Task] = []
+        self._place_all()
+
+    # Where callers wait
+
+    def _place_all(self) -> None:
+        """Find the mounts that threads wait for: by their paths, then of those whose paths say
+        nothing (another name of the file, a descriptor that is being closed) by what is left: each
+        request that waits is somebody's."""
+        unknown = [task for task in self.moment.tasks if self._place(task)]
+        left = {connection.number: connection.waiting for connection in self.moment.connections}
+        for tid, number in self.places.items():
+            if left[number] and has_request(self.tasks[tid]):
+                left[number] = max((left[number] or 0) - 1, 0)
+        for task in unknown:
+            # A page, too, is waited for because of a request, which is no other caller's.
+            own = has_request(task) or any(n.startswith(PAGES) for n in (*task.stack, task.wchan))
+            possible = [
+                connection
+                for connection in self.moment.connections
+                if connection.fstype != "autofs"
+                and (left[connection.number] if own else connection.waiting) != 0
+            ]
+            if len(possible) == 1:
+                self.places[task.tid] = possible[0].number
+            elif (task.age is None or task.age >= self.older) and not self.moment.is_own(task):
+                self.unplaced.append(task)
+
+    def _place(self, task: Task) -> bool:
+        """Return whether a thread waits for a FUSE mount, but its paths do not show for which."""
+        names = (*task.stack, task.wchan)
+        notifies = any(name.startswith(_NOTIFY) for name in names)
+        if task.state not in "DS" or task.reads_device or notifies or task.holders:
+            return False
+        if not task.in_fuse and not task.in_autofs and not self._waits_in_kernel(task):
+            return False
+        on: dict[int, Place] = {}
+        for place in task.places:
+            number = self._on(place, task.in_autofs)
+            if number is not None:
+                on.setdefault(number, place)
+        if len(on) != 1:
+            return task.in_fuse
+        ((number, place),) = on.items()
+        self.places[task.tid] = number
+        others = tuple(other for other in task.places if other is not place)
+        task = replace(task, places=(place, *others))
+        self.tasks[task.tid] = task
+        self.of[task.pid] = [task if own.tid == task.tid else own for own in self.of[task.pid]]
+        return False
+
+    @staticmethod
+    def _waits_in_kernel(task: Task) -> bool:
+        """Return whether a thread may wait for a page or a lock of a file: the kernel does not show
+        the functions that take its locks (``__sched``), only that it cannot be interrupted."""
+        names = (*task.stack, task.wchan)
+        return any(name.startswith((*LOCKS, *PAGES)) for name in names) or (
+            task.state == "D" and not any(name.startswith(MEMORY) for name in names)
+        )
+
+    def _on(self, place: Place, autofs: bool) -> int | None:
+        """Return the connection for which a thread waits on its way to a place: one that has
+        requests; or an autofs mount. None if there are two, one above the other."""
+        possible = [
+            connection
+            for connection in (self.connections.get(number) for number in place.on)
+            if connection
+            and (connection.fstype == "autofs") == autofs
+            and (autofs or connection.waiting != 0)
+        ]
+        above = len(possible) > 1 and possible[0].path == possible[1].path
+        return possible[0].number if possible and not above else None
+
+    def waited_for(self, number: int) -> bool:
+        """Return whether anybody waits for a mount."""
+        return number in self.places.values()
+
+    def callers(self, number: int) -> list[Task]:
+        """Return those that wait for a mount, the oldest first."""
+        tasks = [self.tasks[tid] for tid, place in self.places.items() if place == number]
+        return sorted(tasks, key=lambda task: (-(task.age or 0.0), task.tid))
+
+    def unsent(self, connection: Connection, late: list[Task]) -> int | None:
+        """Return the requests that the background list holds back, at least: the kernel sends
+        max_background of those that no caller waits for itself, and counts the others as waiting,
+        too (fuse_request_queue_background). None: cannot be known, as requests come and go, or
+        whose they are cannot be seen."""
+        most, waiting = connection.max_background, connection.waiting
+        if most is None or waiting is None:
+            return 0
+        callers = self.callers(connection.number)
+        own = [
+            task
+            for task in (*callers, *self.unplaced)
+            if has_request(task) or cannot_send(task) or not (task.stack or task.wchan)
+        ]
+        more = max(waiting - len(own) - most, 0)
+        seen = self.moment.root and not self.moment.pid_namespace
+        sure = seen and all(task in late for task in callers)
+        return more if sure or not more else None
+
+    # Names
+
+    def named(self, pid: int) -> str:
+        """Return a process's name and number."""
+        process = self.processes.get(pid)
+        return f"{process.comm} (pid {pid})" if process else f"pid {pid}"
+
+    def who(self, task: Task) -> str:
+        """Return the name of a thread's process, and its number."""
+        thread = f"thread {task.tid}" if task.tid != task.pid else f"pid {task.pid}"
+        return f"{self.comm(task)} ({thread})"
+
+    def comm(self, task: Task) -> str:
+        process = self.processes.get(task.pid)
+        return process.comm if process else task.comm
+
+    # What keeps a process from running, and what a thread waits for
+
+    def halt(self, process: Process) -> Reason | None:
+        """Return what keeps a whole process from running; None if nothing does."""
+        if process.frozen:
+            return Reason(Code.HALT_FROZEN, {"group": process.frozen})
+        own = self.of.get(process.pid, ())
+        halted = all(task.state in "TtDZX" for task in own)
+        if process.state == "t" and process.tracer and halted:
+            return Reason(Code.HALT_TRACED, {"tracer": self.named(process.tracer)})
+        if (process.state == "T" and halted) or (own and all(task.state in "Tt" for task in own)):
+            return Reason(Code.HALT_STOPPED)
+        return Reason(Code.HALT_ZOMBIE) if process.state in "ZX" else None
+
+    def edges(self, task: Task) -> list[Node]:
+        """Return what a thread waits for, if that is a thread, a process or a mount."""
+        if task.reads_device or task.state not in "DS":
+            return []
+        if task.lock and not task.lock.gone and task.lock.owner in self.tasks:
+            return [self.tasks[task.lock.owner]]
+        if task.tid in self.places:
+            return [self.connections[self.places[task.tid]]]
+        if any(name.startswith(INVALIDATES) for name in task.stack) and task.pid in self.daemons:
+            return [self.connections[self.daemons[task.pid]]]
+        pids = [pid for fd in task.descriptors for pid in ends(fd)]
+        pids += [*task.children, *task.holders]
+        return [self.processes[pid] for pid in dict.fromkeys(pids) if pid in self.processes]
+
+    def follow(self, task: Task) -> tuple[list[Node], list[Node]]:
+        """Return the chain from a thread on, and its end again if that is a circle."""
+        chain: list[Node] = [task]
+        while len(chain) < DEEPEST:
+            following = self._next(chain[-1], chain)
+            if following is None:
+                return chain, []
+            if following in chain:
+                return chain, chain[chain.index(following) :]
+            chain.append(following)
+        return chain, []
+
+    def _next(self, node: Node, chain: list[Node]) -> Node | None:
+        if isinstance(node, Task):
+            following = self.edges(node)
+            halted = [n for n in following if isinstance(n, Process) and self.halt(n)]
+            # Of several, any may be the one: nobody knows which. Nor does anybody know what a
+            # loop of events waits for, if it waits for more than that.
+            sure = len(following) == 1 and (all(map(ends, node.descriptors)) or not node.polls)
+            return halted[0] if halted else following[0] if sure else None
+        if isinstance(node, Connection):
+            pid = node.daemon
+            process = self.processes.get(pid) if pid is not None else None
+            first = chain[0]
+            if process and isinstance(first, Task) and first.pid == process.pid:
+                return first  # back to the daemon whose thread began
+            return process
+        # A process: its thread that began to wait last and leads further; idle ones wait longer.
+        if self.halt(node):
+            return None
+        threads = [task for task in self.of.get(node.pid, ()) if has_work(task)]
+        for task in sorted(threads, key=lambda task: task.age or 0.0):
+            if any(n is not node and n not in chain for n in self.edges(task)):
+                return task
+        if len(threads) == 1:
+            return threads[0]
+        # Who works for the one before has not waited for longer.
+        since = next((n.age for n in reversed(chain) if isinstance(n, Task)), None)
+        recent = [t for t in threads if t.age is None or since is None or t.age <= since + SKEW]
+        return recent[0] if len(recent) == 1 else None
+
+    def threads(self, pids: Iterator[int] | tuple[int, ...]) -> list[Task]:
+        """Return the threads of these processes."""
+        return [task for pid in pids for task in self.of.get(pid, ())]
+
+
+def ends(fd: Descriptor) -> tuple[int, ...]:
+    """Return the processes that have the other end of a pipe or a socket, or that a pidfd is."""
+    return fd.socket.other if fd.socket and fd.socket.other else fd.other
