@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
-  clean install install-tests build samples
+  clean install install-tests build samples test-why
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-races     what another user who renames all that root makes can reach, in N=1000 rounds'
 	@echo 'make test-leaks     what a user of sudo can read of others, in N=1000 combinations of limits, faults and kills'
 	@echo 'make test-snaps     the memory of a flight recorder that writes N=500 recordings'
+	@echo 'make test-why       twelve real problems, N=3 times each: fusetools why must name them first'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
@@ -112,6 +113,10 @@ test-kills: install-tests samples $(VENV)/.tested
 test-snaps: N := 500
 test-snaps: install-tests samples $(VENV)/.tested
 	FUSETOOLS_FLIGHT_SNAPS=$(N) $(PY) -m pytest --timeout 0 tests/live/test_flight_live.py -k test_memory -s
+
+test-why: N := 3
+test-why: install-tests samples $(VENV)/.tested
+	PYTHONPATH=tests:tests/live $(PY) tests/live/campaign.py $(N)
 
 MINUTES := 10
 fuzz: install-tests $(VENV)/.tested

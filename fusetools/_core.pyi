@@ -420,6 +420,77 @@ class MountQueue(TypedDict):
 class Queue(Answer):
     mounts: list[MountQueue]
 
+_Frames = list[tuple[str, str, bool]]  # function, file, whether it is the kernel's; outermost first
+_Total = tuple[int, int, int]  # requests, their ns, failed ones
+
+class Cause(TypedDict):
+    """A cause of waiting: native/core/src/why.rs. None: unknown, or it does not apply."""
+
+    what: str
+    how: str
+    connection: int | None
+    syscall: str | None
+    fd: int | None
+    peer: tuple[int | None, int | None, int | None]  # port, halves of the address
+    lock: int | None
+    helper: bool
+    pid: int | None
+    ns: int
+    requests: int
+    own: _Frames
+    last: _Frames
+    places: list[tuple[str, int, int, int]]  # operation, file, requests, ns
+    callers: list[tuple[int, int, int]]  # process, requests, ns
+
+class Again(TypedDict):
+    """Questions of one operation."""
+
+    operation: str
+    negative: bool
+    requests: int
+    ns: int
+    keys: int
+    saved: list[int]  # with a timeout of 1 s, of 60 s
+    saved_ns: int
+    most: list[tuple[int, str | None, int]]  # file, name in it, requests
+
+class Transfers(TypedDict):
+    """Reads or writes."""
+
+    operation: str
+    waits: bool
+    requests: int
+    ns: int
+    bytes: int
+    sized: int
+    sequential: int
+    largest: int
+    sizes: list[tuple[int, int]]  # bytes, requests
+    files: list[tuple[int, int, int, int, int, int]]  # file, requests, ns, bytes, opens, end
+
+class Why(Answer):
+    """Time that callers waited, by cause. Files are indices into ``nodes``."""
+
+    waited: tuple[int, int]  # requests, ns
+    recording: int
+    operations: list[tuple[str, _Total]]
+    asynchronous: list[tuple[str, _Total]]
+    errors: list[tuple[str, int, _Total]]
+    fates: list[tuple[str, _Total]]
+    calls: list[tuple[str, str, _Total]]
+    processes: list[tuple[int, int, int]]
+    of_process: list[tuple[int, str, int, int, int]]
+    classes: list[tuple[str, str, int, int, int]]
+    class_places: list[tuple[str, str, int, int, int]]
+    listed: tuple[int, _Total]
+    threads: int
+    waiters: int
+    comms: list[tuple[int, str]]
+    nodes: list[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
+    causes: list[Cause]
+    asked: list[Again]
+    transfers: list[Transfers]
+
 class Export(Answer):
     rows: int
     servants: list[tuple[int, int]]  # (PID, TID) of the daemons' threads
@@ -588,6 +659,11 @@ def queue(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, parts: int
 ) -> Queue:
     """Return the number of requests in the daemon's queue over time, and means of ``parts``."""
+
+def why(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, long: int) -> Why:
+    """Divide the time that callers waited among its causes.
+
+    ``long``: ns on a CPU from which on a request's work in the daemon is computing."""
 
 def export(
     path: str | PathLike[str],

@@ -193,6 +193,35 @@ class Code(str, Enum):
     HANG_UNEXAMINED = "hang_unexamined"
     HANG_UNREAD = "hang_unread"
     HANG_UNANSWERED = "hang_unanswered"
+    # Findings: why callers waited
+    DAEMON_SLEEPS = "daemon_sleeps"
+    DAEMON_LOCK = "daemon_lock"
+    DAEMON_WAITS_FOR_PROCESS = "daemon_waits_for_process"
+    DAEMON_WAITS_FOR_FUSE = "daemon_waits_for_fuse"
+    DAEMON_THREAD_BUSY = "daemon_thread_busy"
+    DAEMON_WAITS = "daemon_waits"
+    DAEMON_CPU = "daemon_cpu"
+    SLOW_SERVER = "slow_server"
+    SLOW_DISK = "slow_disk"
+    FEW_THREADS = "few_threads"
+    CPU_QUOTA = "cpu_quota"
+    CPU_TAKEN = "cpu_taken"
+    HAMMER = "hammer"
+    CACHES_OFF = "caches_off"
+    NEGATIVE_LOOKUPS = "negative_lookups"
+    SMALL_REQUESTS = "small_requests"
+    METADATA_FOR_EACH_WRITE = "metadata_for_each_write"
+    READ_AGAIN = "read_again"
+    STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
+    ERRORS_FREQUENT = "errors_frequent"
+    RECORDING_DISTURBS = "recording_disturbs"
+
+    # Objections to a finding, and causes that a recording cannot show
+    WHY_NO_STATES = "why_no_states"
+    WHY_NO_FUNCTIONS = "why_no_functions"
+    WHY_UNKNOWN = "why_unknown"
+    WHY_NO_STACK = "why_no_stack"
+    WHY_THREADS_BUSY = "why_threads_busy"
 
 
 Value = Union[str, int, "tuple[str | int, ...]"]
@@ -468,6 +497,92 @@ def _unread(words: Words) -> str:
     if words.reason.figures.get("threads") == 1:
         return f"the only thread of {words['daemon']} does not read /dev/fuse"
     return f"none of the {words['threads']} threads of {words['daemon']} reads /dev/fuse"
+
+
+def _at(words: Words, preposition: str = "below") -> str:
+    """Return the operation and the file, directory or mount that a finding is about."""
+    if "path" not in words:
+        return f"{words['operation']}"
+    kind = words.get("place", "")
+    by = {"file": "of", "mount": "on"}.get(kind, preposition)
+    return f"{words['operation']} {by} {words['path']}"
+
+
+def _of_time(words: Words) -> str:
+    return f"{words['time_share']} of the callers' waiting is {_at(words)}"
+
+
+def _each(words: Words) -> str:
+    requests = f"{words['requests']} of {words.counted('of', 'request')}"
+    return f"{requests}, {words['mean_ns']} each"
+
+
+def _under(words: Words) -> str:
+    return f" under {words['function']}" if "function" in words else ""
+
+
+def _by_helper(words: Words) -> str:
+    """Return who waits: the daemon, or one of its threads for which the others wait."""
+    if "helper" in words:
+        return f"{words['daemon']} waits for another of its threads, which"
+    return words["daemon"]
+
+
+def _sleeps(words: Words) -> str:
+    return f"{_each(words)}; {_by_helper(words)} sleeps in {words['syscall']}{_under(words)}"
+
+
+_DOING = {
+    "sleep": "sleeps",
+    "network": "waits for the network",
+    "disk": "waits for a file system below",
+    "page": "waits for a page of memory",
+    "process": "waits for another process",
+    "fuse": "waits for a FUSE mount",
+    "on_cpu": "is on a CPU",
+}
+
+
+def _lock(words: Words) -> str:
+    """Return the lock, what its holder does, and that more threads would not help."""
+    taken = f", taken in {words['function']}" if "function" in words else ""
+    doing = _DOING.get(words.get("how", ""), "")
+    call = f" in {words['syscall']}" if doing and "syscall" in words else ""
+    under = f" under {words['holder']}" if words.get("holder") else ""
+    holder = f"; its holder {doing}{call}{under}" if doing else ""
+    lock = f"{words['daemon']} waits for one lock ({words['lock']}){taken}{holder}"
+    return f"{_each(words)}; {lock}; more threads would not help"
+
+
+def _server(words: Words) -> str:
+    peer = words.get("peer", "the network (which peer is not known)")
+    return f"{_each(words)}; {_by_helper(words)} waits for {peer} in {words['syscall']}"
+
+
+def _disk(words: Words) -> str:
+    what = "a page of a file that is mapped" if words.get("how") == "page" else words["syscall"]
+    return f"{_each(words)}; {_by_helper(words)} waits for the file system below, in {what}"
+
+
+def _for_process(words: Words) -> str:
+    other = f"{words['comm']} (pid {words['pid']})" if "pid" in words else "a child of its own"
+    return f"{_each(words)}; {_by_helper(words)} waits in {words['syscall']} for {other}"
+
+
+def _in_call(words: Words) -> str:
+    call = f" in {words['syscall']}" if "syscall" in words else ""
+    return f"{_each(words)}; {_by_helper(words)} waits{call}{_under(words)}"
+
+
+def _taken(words: Words) -> str:
+    if "comm" not in words:
+        return ""
+    before = f"{words['comm']} (pid {words['pid']}) had it"
+    return f"{before} for {words['taker_share']} of this time"
+
+
+def _whose(words: Words) -> str:
+    return "callers" if words.get("whose") == "workload" else "the daemon"
 
 
 _SILENT = "none of its {probes} probes fired though there were requests: "
@@ -914,6 +1029,127 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             if "runtime" in words
             else "which of its threads should answer cannot be known"
         ),
+    ),
+    Code.DAEMON_SLEEPS: (_of_time, _sleeps),
+    Code.DAEMON_LOCK: (_of_time, _lock),
+    Code.DAEMON_WAITS_FOR_PROCESS: (_of_time, _for_process),
+    Code.DAEMON_WAITS_FOR_FUSE: (
+        _of_time,
+        lambda words: (
+            f"{_each(words)}; {_by_helper(words)} itself waits for a FUSE mount, in "
+            f"{words['syscall']}{_under(words)}"
+        ),
+    ),
+    Code.DAEMON_THREAD_BUSY: (
+        _of_time,
+        lambda words: (
+            f"{_each(words)}; {words['daemon']} waits for another of its threads, which is on a "
+            f"CPU{_under(words)}"
+        ),
+    ),
+    Code.DAEMON_WAITS: (_of_time, _in_call),
+    Code.DAEMON_CPU: (
+        _of_time,
+        lambda words: f"{_each(words)}; {words['daemon']} computes all that time on a CPU",
+    ),
+    Code.SLOW_SERVER: (_of_time, _server),
+    Code.SLOW_DISK: (_of_time, _disk),
+    Code.FEW_THREADS: (
+        "for {time_share} of the callers' waiting no thread of {daemon} was free",
+        lambda words: (
+            f"{words.counted('callers', 'caller')} waited for "
+            f"{words.counted('threads', 'thread')}, all at work"
+        ),
+    ),
+    Code.CPU_QUOTA: (
+        lambda words: (
+            f"for {words['time_share']} of the callers' waiting a CPU quota stopped {_whose(words)}"
+        ),
+        lambda words: (
+            f"{words.counted('times', 'time')}, {words['throttled_ns']} in all, by the quota of "
+            f"{words['cgroup']}"
+        ),
+    ),
+    Code.CPU_TAKEN: (
+        lambda words: (
+            f"for {words['time_share']} of the callers' waiting {_whose(words)} "
+            f"{'were' if words.get('whose') == 'workload' else 'was'} ready to run and had no CPU"
+        ),
+        _taken,
+    ),
+    Code.HAMMER: (
+        "{comm} (pid {pid}) makes {requests_share} of all requests",
+        lambda words: (
+            f"{words['same']} of its {words['requests']} are {_at(words, 'of')}, "
+            f"{words['per_second']} requests a second; {words['time_share']} of the callers' "
+            "waiting"
+        ),
+    ),
+    Code.CACHES_OFF: (
+        "{time_share} of the callers' waiting is asking again what had not changed",
+        lambda words: (
+            f"{words['operation']} was asked {words['times']} times for each of "
+            f"{words.counted('distinct', 'file')}; a timeout of {words['timeout_ns']} would save "
+            f"{words['saved_share']} of all requests"
+        ),
+    ),
+    Code.NEGATIVE_LOOKUPS: (
+        "{lookups_share} of lookups find nothing, {time_share} of the callers' waiting",
+        lambda words: (
+            f"{words.counted('distinct', 'name')}, each asked {words['times']} times"
+            + (f" ({words['names']} …)" if "names" in words else "")
+            + f"; a negative timeout of {words['timeout_ns']} would save {words['saved_share']}"
+        ),
+    ),
+    Code.SMALL_REQUESTS: (
+        lambda words: f"{words['time_share']} of the callers' waiting is small {_at(words)}",
+        lambda words: (
+            f"{words['sequential']} of {words.counted('requests', 'request')} go on where the last "
+            f"one ended, {words['alike']} with {words['size_bytes']} bytes"
+        ),
+    ),
+    Code.METADATA_FOR_EACH_WRITE: (
+        "{time_share} of the callers' waiting is {operation} inside {syscall}",
+        "the kernel asks for security.capability before each of {requests} writes",
+    ),
+    Code.READ_AGAIN: (
+        lambda words: (
+            f"{words.get('path', 'one file')} is read {words['times']} times over, in "
+            f"{words.counted('opens', 'open')}"
+        ),
+        lambda words: (
+            f"{words.counted('requests', 'request')}, {words['time_share']} of the callers' "
+            "waiting; each open drops its pages from the cache"
+        ),
+    ),
+    Code.STAT_FOR_EACH_ENTRY: (
+        "{time_share} of the callers' waiting is lookup of each entry of a listed directory",
+        lambda words: f"{words['each']} for each of {words.counted('lists', 'list')}",
+    ),
+    Code.ERRORS_FREQUENT: (
+        lambda words: (
+            f"{words['requests']} of {words.counted('of', words['operation'] + ' request')} fail "
+            f"with {words['error']}"
+        ),
+        "",
+    ),
+    Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
+    Code.WHY_NO_STATES: (
+        "what the daemon and the callers waited for",
+        "recorded with --detail {detail}: no system calls, no switches of tasks",
+    ),
+    Code.WHY_NO_FUNCTIONS: (
+        "in which functions the daemon waited",
+        "recorded with --detail {detail}: no stacks",
+    ),
+    Code.WHY_UNKNOWN: (
+        "the cause of {time_share} of the callers' waiting",
+        "the recording does not show which thread of the daemon worked on these requests",
+    ),
+    Code.WHY_NO_STACK: ("no stack shows the daemon's own function", ""),
+    Code.WHY_THREADS_BUSY: (
+        "its threads were on a CPU for {cpu_share} of their time with requests",
+        "on {cpus} CPUs more threads would compete for them",
     ),
 }
 JOINED = frozenset(

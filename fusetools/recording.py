@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fusetools.results.slow import Slowest
     from fusetools.results.stages import Stages
     from fusetools.results.stories import Stories
+    from fusetools.results.why import Why
     from fusetools.session import Session
 
 
@@ -174,6 +175,12 @@ class Recording:
         from fusetools.answers.queue import queue
 
         return queue(self._source, filters or Filters())
+
+    def why(self, filters: Filters | None = None) -> Why:
+        """Return findings: why callers waited, most important first."""
+        from fusetools.answers.why import why
+
+        return why(self._source, filters or Filters())
 
     def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
         """Write the requests to a file, as "perfetto", "csv" or "json".

@@ -78,7 +78,11 @@ class RequestQuery:
 
     def connections(self, fields: core.native.Kept) -> Connections:
         """Return the connections of the daemon that processed a request."""
-        return self._connections.get(fields["daemon_pid"], {})
+        return self.connections_of(fields["daemon_pid"])
+
+    def connections_of(self, pid: int | None) -> Connections:
+        """Return the connections of a process."""
+        return self._connections.get(pid, {})
 
 
 # Peer's address by descriptor, of connections that were open during the whole recording.

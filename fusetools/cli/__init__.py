@@ -30,6 +30,7 @@ COMMANDS = {
     "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "top": "Show which operations, processes and files keep FUSE mounts busy at this moment.",
     "trace": "Print requests as they end: operation, file, caller, time and error.",
+    "why": "Print why callers waited: one to five findings, most important first.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
     "stages": "Print where requests' time goes, stage by stage.",
@@ -223,7 +224,7 @@ def _close_output() -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with: fusetools record -- WORKLOAD; fusetools hist",
+    epilog="Start with: fusetools record -- WORKLOAD; fusetools why",
 )
 @click.version_option(__version__, prog_name="fusetools", message="%(prog)s %(version)s")
 def main() -> None:

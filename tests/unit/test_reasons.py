@@ -53,6 +53,16 @@ SUBJECT: Mapping[str, Value] = {
     "doing": "runs on a CPU",
     "what": "an older recording's words",
     "why": "it has sentences alone",
+    "operation": "open",
+    "place": "directory",
+    "how": "sleep",
+    "syscall": "clock_nanosleep",
+    "lock": "0x55e7fc91f0a0",
+    "peer": "192.0.2.1:22",
+    "whose": "daemon",
+    "cgroup": "/sys/fs/cgroup/x",
+    "names": ("/mnt/a.so", "/mnt/b.so"),
+    "error": "EIO",
 }
 FIGURES: Mapping[str, int | float] = {
     "functions": 1200,
@@ -84,6 +94,24 @@ FIGURES: Mapping[str, int | float] = {
     "children": 3,
     "descriptors": 5,
     "most": 12,
+    "of": 160,
+    "distinct": 40,
+    "mean_ns": 20_100_000,
+    "times": 9,
+    "throttled_ns": 621_000_000,
+    "taker_share": 0.75,
+    "requests_share": 0.97,
+    "same": 74_000,
+    "per_second": 74_600,
+    "timeout_ns": 1_000_000_000,
+    "saved_share": 0.95,
+    "lookups_share": 0.995,
+    "sequential": 990,
+    "size_bytes": 512,
+    "opens": 20,
+    "each": 196.0,
+    "lists": 110,
+    "cpu_share": 0.8,
 }
 # Other wordings of a code, by what differs.
 OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
@@ -100,6 +128,11 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.THREADS_SHORT, {"served_by": "io_uring"}, ""),
     (Code.HANG_UNANSWERED, {"part": "sent"}, ""),
     (Code.HANG_UNANSWERED, {"waits_in": "io_uring", "runtime": "tasks"}, ""),
+    (Code.DAEMON_SLEEPS, {"place": "file", "helper": "MainDownload"}, ""),
+    (Code.DAEMON_LOCK, {"how": "lock"}, ""),
+    (Code.SLOW_DISK, {"how": "page", "place": "mount"}, ""),
+    (Code.CPU_QUOTA, {"whose": "workload"}, ""),
+    (Code.CPU_TAKEN, {"whose": "workload"}, ""),
 )
 
 

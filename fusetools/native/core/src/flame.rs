@@ -618,6 +618,14 @@ impl<'a> Engine<'a> {
 }
 
 /// Return the source of names: the recording's, or the requested ones.
+/// Prepare to name frames by what the recording holds.
+pub(crate) fn frames_of_recording(reader: &Reader) -> Frames<'_> {
+    let text = reader.kallsyms().unwrap_or_default();
+    let mut programs = Programs::default();
+    programs.read(text);
+    Frames::new(Kernel::new(Cow::Borrowed(text)), programs, None)
+}
+
 fn frames_of<'a>(reader: &'a Reader, selection: &Selection) -> Result<Frames<'a>, Error> {
     let text = reader.kallsyms().unwrap_or_default();
     let kernel = match &selection.kallsyms {

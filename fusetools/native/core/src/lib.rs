@@ -50,6 +50,7 @@ pub mod tracing;
 pub mod tree;
 pub mod unwind;
 pub mod wanted;
+pub mod why;
 pub mod write;
 
 pub use error::Error;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
-use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Chain, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::filters::Filters;
 use crate::names::{Daemon, Details, Names, Path, NOTHING};
 use crate::operations::Operation;
@@ -24,6 +24,23 @@ pub struct Known<'a> {
 impl Known<'_> {
     pub fn path(&self) -> Option<Path> {
         path(self.names, self.story, self.details)
+    }
+
+    pub fn daemon(&self) -> Daemon {
+        self.names
+            .daemon(self.story.daemon_pid, self.story.connection)
+    }
+
+    pub fn path_of_inode(&self, ino: u64) -> Option<Path> {
+        self.names.path(self.daemon(), ino)
+    }
+
+    /// Return whether it is known which file, or which directory, the request is about.
+    pub fn is_about(&self) -> bool {
+        let name = self.details.name.as_ref();
+        self.details.ino != ABSENT
+            || self.story.nodeid != ABSENT
+            || name.is_some_and(|name| name.starts_with('/'))
     }
 
     /// Return the file's inode; for a lookup, the one in its reply.
@@ -78,6 +95,9 @@ pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
 pub trait Listener {
     fn story(&mut self, known: &Known<'_>);
 
+    /// Take new stacks. Their numbers continue those before.
+    fn chains(&mut self, _new: &[Chain]) {}
+
     fn event(&mut self, _ev: &Ev, _role: Role) {}
 
     fn side(&mut self, _record: &Side) {}
@@ -89,6 +109,10 @@ pub trait Listener {
 impl<L: Listener + ?Sized> Listener for &mut L {
     fn story(&mut self, known: &Known<'_>) {
         (**self).story(known);
+    }
+
+    fn chains(&mut self, new: &[Chain]) {
+        (**self).chains(new);
     }
 
     fn event(&mut self, ev: &Ev, role: Role) {
@@ -154,6 +178,7 @@ impl<L: Listener> Teller<L> {
     }
 
     pub fn push(&mut self, batch: &Batch) {
+        self.all.listener.chains(&batch.stacks);
         batch.in_order(|item| match item {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),

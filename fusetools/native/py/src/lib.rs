@@ -6,6 +6,7 @@ mod now;
 mod requests;
 mod stages;
 mod stories;
+mod why;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -685,6 +686,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
+    module.add_function(wrap_pyfunction!(why::why, module)?)?;
     module.add_class::<now::Now>()?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     module.add_function(wrap_pyfunction!(keep_vdso, module)?)?;

@@ -1,0 +1,1 @@
+"""Thresholds of fusetools why, installed as fusetools.configs.rules."""

@@ -1,0 +1,45 @@
+"""Thresholds of findings, from configs/rules/*.toml."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ALL = "all"  # the rule whose thresholds hold for every finding
+
+
+class Threshold(NamedTuple):
+    """A figure from which on a finding is made; why from there, and where it comes from."""
+
+    value: float
+    why: str
+    source: str
+
+
+@cache
+def rules() -> Mapping[str, Mapping[str, Threshold]]:
+    """Return the thresholds by finding's code and name."""
+    package = importlib.import_module("fusetools.configs.rules")
+    found: dict[str, dict[str, Threshold]] = {}
+    for file in sorted(Path(package.__path__[0]).glob("*.toml")):
+        for code, rows in tomllib.loads(file.read_text("utf-8")).items():
+            of = found.setdefault(code, {})
+            for name, row in rows.items():
+                of[name] = Threshold(float(row["value"]), row["why"], row["source"])
+    return found
+
+
+def threshold(code: str, name: str) -> float:
+    """Return a finding's threshold, or else that of all findings."""
+    of = rules()
+    row = of.get(code, {}).get(name) or of[ALL][name]
+    return row.value

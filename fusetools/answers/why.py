@@ -1,0 +1,815 @@
+"""Findings: where the time goes that callers waited, and why.
+
+The core divides each request's time among causes (native/core/src/why.rs). The rules here join
+causes to findings and compare them with thresholds (configs/rules). A finding takes its time from
+the causes: the next one gets none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fusetools import core
+from fusetools.answers.catalogue import Probe
+from fusetools.answers.filters import Filters
+from fusetools.answers.frames import kind_of
+from fusetools.answers.requests import RequestQuery, error_name, peer
+from fusetools.answers.rules import threshold
+from fusetools.answers.source import Source
+from fusetools.reasons import Code, Reason, Value
+from fusetools.results.facts import Facts
+from fusetools.results.why import MOST, Caller, Finding, Why
+
+# Causes that every request has.
+_ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
+_DIRECTORIES = frozenset(
+    [
+        "lookup",
+        "opendir",
+        "readdir",
+        "readdirplus",
+        "create",
+        "mkdir",
+        "mknod",
+        "unlink",
+        "rmdir",
+        "rename",
+        "rename2",
+        "symlink",
+        "releasedir",
+        "fsyncdir",
+    ]
+)
+# Answers that programs expect: no such file or attribute, an operation that is not supported.
+_EXPECTED = ("ENOENT", "ENODATA", "ENOSYS", "EOPNOTSUPP", "ERANGE", "EEXIST", "EAGAIN")
+_FEW = 3  # names and callers in a sentence
+_WHOLE = 0.9  # share of a finding's time that must be in the place that it names
+
+
+def why(source: Source, filters: Filters) -> Why:
+    """Return the findings of a recording."""
+    query = RequestQuery(source)
+    if source.detail == "stacks":
+        query.probes = [*query.probes, *_stacks(source)]
+    long = int(threshold(Code.DAEMON_CPU.value, "least_ns_each"))
+    answer, facts = query(core.native.why, filters, long)
+    facts = source.with_missing_detail(facts)
+    digest = Digest(source, query, answer, facts)
+    found = sorted(_findings(digest), key=lambda f: (_rank(f), -f.time_ns, f.reason.code.value))
+    return Why(
+        findings=tuple(found[:MOST]),
+        requests=digest.requests,
+        waited_ns=digest.total,
+        ordinary_share=digest.share(sum(digest.ns(what) for what in _ORDINARY)),
+        unknown_share=digest.share(digest.ns("unknown")),
+        looked=tuple(code.value for codes, _ in RULES for code in codes),
+        unknown=tuple(_unknown(digest)),
+        facts=facts,
+    )
+
+
+def _stacks(source: Source) -> Iterator[Probe]:
+    """Yield rows for the stacks of waits."""
+    if "sched:sched_switch" in set(source.described["stacks"]):
+        yield Probe("sched:sched_switch", "syscall", "", "", "stack")
+
+
+def _rank(finding: Finding) -> int:
+    """Sort what is about the recording itself behind what is about the mount."""
+    return int(finding.reason.code == Code.RECORDING_DISTURBS)
+
+
+def _findings(digest: Digest) -> Iterator[Finding]:
+    for _, rule in RULES:
+        yield from rule(digest) if digest.total else ()
+
+
+def _unknown(digest: Digest) -> Iterator[Reason]:
+    """Yield what this recording cannot show of causes."""
+    source = digest.source
+    if source.detail == "latency":
+        again = source.with_detail("stages")
+        yield Reason(Code.WHY_NO_STATES, {"detail": source.detail}, {}, again)
+    elif source.detail == "stages":
+        again = source.with_detail("stacks")
+        yield Reason(Code.WHY_NO_FUNCTIONS, {"detail": source.detail}, {}, again)
+    share = digest.share(digest.ns("unknown"))
+    if source.detail != "latency" and share >= threshold("all", "least_share"):
+        yield Reason(Code.WHY_UNKNOWN, {}, {"time_share": share})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Operation and file or directory that has most of a finding's time."""
+
+    operation: str
+    path: str
+    kind: str  # "file", "directory", "mount" or ""
+    requests: int
+    of: int
+    ns: int
+
+    @property
+    def subject(self) -> dict[str, Value]:
+        return {"operation": self.operation, "path": self.path, "place": self.kind}
+
+    @property
+    def figures(self) -> dict[str, int | float]:
+        each = self.ns // self.requests if self.requests else 0
+        return {"requests": self.requests, "of": self.of, "mean_ns": each}
+
+
+@dataclass
+class Group:
+    """Causes joined to a finding."""
+
+    causes: list[core.native.Cause] = field(default_factory=list)
+
+    @property
+    def ns(self) -> int:
+        return sum(cause["ns"] for cause in self.causes)
+
+    @property
+    def most(self) -> core.native.Cause:
+        return max(self.causes, key=lambda cause: cause["ns"])
+
+
+class Digest:
+    """The core's answer, and what the rules ask of it."""
+
+    def __init__(
+        self, source: Source, query: RequestQuery, answer: core.native.Why, facts: Facts
+    ) -> None:
+        self.source, self.query, self.answer, self.facts = source, query, answer, facts
+        self.requests, self.total = answer["waited"]
+        self.causes = answer["causes"]
+        self.seconds = max(facts.seconds, 1e-9)
+        self.comms: dict[int, str] = dict(answer["comms"])
+        self.operations = dict(answer["operations"])
+        self.taken: dict[str, int] = defaultdict(int)
+        # Time of needless requests, less the estimated cost of recording.
+        ordinary = sum(ns for *_, ns in answer["classes"])
+        self.recorded = min(answer["recording"], ordinary)
+        self.kept = 1 - self.recorded / ordinary if ordinary else 1.0
+        self.hammering: set[int] = set()
+
+    def share(self, ns: float) -> float:
+        return ns / self.total if self.total else 0.0
+
+    def ns(self, what: str) -> int:
+        return sum(cause["ns"] for cause in self.causes if cause["what"] == what)
+
+    def counts(self, code: Code, ns: float) -> bool:
+        """Return whether a cause's time is worth a finding."""
+        return (
+            self.share(ns) >= threshold(code.value, "least_share")
+            and ns >= threshold(code.value, "least_ns")
+            and ns >= threshold(code.value, "least_of_recording") * self.seconds * 1e9
+        )
+
+    @cached_property
+    def slept(self) -> dict[tuple[object, ...], Group]:
+        """Sleeps of the daemon by what they were for."""
+        groups: dict[tuple[object, ...], Group] = defaultdict(Group)
+        for cause in self.causes:
+            if cause["what"] == "slept":
+                groups[self._kind(cause)].causes.append(cause)
+        return dict(groups)
+
+    def _kind(self, cause: core.native.Cause) -> tuple[object, ...]:
+        mount, how = cause["connection"], cause["how"]
+        if cause["lock"] is not None:
+            return mount, "lock", cause["lock"]
+        if how == "network":
+            return mount, how, self.address(cause)
+        if how == "process":
+            return mount, how, cause["pid"]
+        if how in ("disk", "page", "on_cpu"):
+            return mount, how
+        return mount, how, cause["syscall"]
+
+    @cached_property
+    def worked(self) -> int:
+        """Time in which the daemon's threads had requests in hand."""
+        return sum(map(self.ns, ("slept", "on_cpu", "computes", "daemon_cpu")))
+
+    @cached_property
+    def dominant(self) -> tuple[object, ...]:
+        """Return the kind of most of the daemon's time with requests, if it is more than half of
+        it; else ()."""
+        most = threshold(Code.FEW_THREADS.value, "least_dominant") * self.worked
+        if self.worked and self.ns("daemon_cpu") >= most:
+            return ("daemon_cpu",)
+        for kind, group in self.slept.items():
+            if kind[1] == "lock" and group.ns >= most:
+                return kind
+        return ()
+
+    def address(self, cause: core.native.Cause) -> str:
+        """Return the peer's address of a wait for the network, "" if unknown."""
+        if cause["fd"] is not None:
+            connected = self.query.connections_of(self.daemon_pid(cause))
+            if address := connected.get(cause["fd"]):
+                return address
+        if address := peer([*cause["peer"], None]):
+            return address
+        known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
+        return next(iter(known)) if len(known) == 1 else ""
+
+    def daemon_pid(self, cause: core.native.Cause) -> int | None:
+        for mount in self.source.session.mounts:
+            if mount.connection is not None and mount.connection == cause["connection"]:
+                return mount.daemon_pid
+        return None
+
+    def daemon(self, cause: core.native.Cause) -> str:
+        """Return the name of the daemon that a cause is about."""
+        pid = self.daemon_pid(cause)
+        return self.query.names.daemon(pid) or "the daemon"
+
+    def comm(self, pid: int) -> str:
+        return self.comms.get(pid, "") or self.query.names.daemon(pid)
+
+    # Places
+
+    def path(self, node: int) -> tuple[str, bool]:
+        """Return a file's path with its mount point, and whether it is complete."""
+        connection, path = self.answer["nodes"][node]
+        mount = self.query.names.mount(connection).rstrip("/")
+        if path is None:
+            return "", False
+        text, whole = path
+        if not whole:
+            return f"{mount}/…/{text}", False
+        return f"{mount}/{text}".rstrip("/") or "/", True
+
+    def place(self, rows: Iterable[tuple[str, int, int, int]]) -> Place:
+        """Return the place with most of the time of (operation, file, requests, ns)."""
+        by: dict[str, int] = defaultdict(int)
+        rows = list(rows)
+        for operation, _, _, ns in rows:
+            by[operation] += ns
+        operation = max(by, key=lambda name: by[name])
+        of = [(node, n, ns) for name, node, n, ns in rows if name == operation]
+        requests, whole = sum(n for _, n, _ in of), by[operation]
+        all_of = self.operations.get(operation, (0, 0, 0))[0]
+        directory = operation in _DIRECTORIES
+
+        def at(path: str, kind: str, n: int, ns: int) -> Place:
+            return Place(operation, path, kind, n, max(all_of, n), ns)
+
+        node, n, ns = max(of, key=lambda row: row[2])
+        path, known = self.path(node)
+        if ns >= _WHOLE * whole and path:
+            return at(path, "directory" if directory else "file", n, ns)
+        above: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        mounts = {m.rstrip("/") or "/" for m in self.query.names.mounts.values()}
+        for node, n, ns in of:
+            path, known = self.path(node)
+            if not known:
+                continue
+            if not directory:
+                path = os.path.dirname(path)
+            while path and path != "/":
+                above[path][0] += n
+                above[path][1] += ns
+                if path in mounts:
+                    break
+                path = os.path.dirname(path)
+        fit = [path for path, (_, ns) in above.items() if ns >= _WHOLE * whole]
+        if not fit:
+            return at("", "", requests, whole)
+        path = max(fit, key=len)
+        n, ns = above[path]
+        return at(path, "mount" if path in mounts else "directory", n, ns)
+
+    def places(self, causes: Iterable[core.native.Cause]) -> Place:
+        return self.place(row for cause in causes for row in cause["places"])
+
+    def callers(self, rows: Iterable[tuple[int, int, int]]) -> tuple[Caller, ...]:
+        """Return the processes with most of the time of (process, requests, ns)."""
+        by: dict[int, int] = defaultdict(int)
+        for pid, _, ns in rows:
+            by[pid] += ns
+        whole = sum(by.values()) or 1
+        most = sorted(by.items(), key=lambda row: (-row[1], row[0]))[:_FEW]
+        return tuple(Caller(self.comm(pid), pid, ns / whole) for pid, ns in most)
+
+    def callers_of(self, causes: Iterable[core.native.Cause]) -> tuple[Caller, ...]:
+        return self.callers(row for cause in causes for row in cause["callers"])
+
+    def function(self, frames: Sequence[tuple[str, str, bool]]) -> str:
+        """Return the innermost function of a stack that is no library's of the system; "" if
+        there is none."""
+        names = [mount.comm for mount in self.source.session.mounts if mount.comm]
+        callbacks = {p.function for p in self.source.catalogue if p.layer == "daemon"}
+        for name, path, kernel in reversed(frames):
+            if kernel or name.startswith("["):
+                continue
+            kind = kind_of(name, path, kernel, names, callbacks)
+            if kind in ("daemon", "program") and not os.path.basename(path).startswith("libfuse"):
+                return name
+        return ""
+
+    # Needless requests
+
+    def needless(self, name: str, operations: Sequence[str] = ()) -> tuple[int, int]:
+        """Return number and time of a class's requests, without those of hammering processes."""
+        rows = [
+            (n, ns)
+            for kind, operation, pid, n, ns in self.answer["classes"]
+            if kind == name
+            and pid not in self.hammering
+            and (not operations or operation in operations)
+        ]
+        return sum(n for n, _ in rows), int(self.kept * sum(ns for _, ns in rows))
+
+    def place_of_class(self, name: str, operations: Sequence[str]) -> Place:
+        return self.place(
+            (operation, node, n, ns)
+            for kind, operation, node, n, ns in self.answer["class_places"]
+            if kind == name and operation in operations
+        )
+
+    def callers_of_class(self, name: str, operations: Sequence[str]) -> tuple[Caller, ...]:
+        return self.callers(
+            (pid, n, ns)
+            for kind, operation, pid, n, ns in self.answer["classes"]
+            if kind == name and operation in operations and pid not in self.hammering
+        )
+
+    def command(self, name: str, *words: str) -> str:
+        """Return a command about this recording."""
+        path = str(self.source.path)
+        given = [] if path == "perf.data" else ["-i", path]
+        return shlex.join(["fusetools", name, *given, *words])
+
+
+Rule = Callable[[Digest], Iterator[Finding]]
+
+
+def _finding(
+    digest: Digest,
+    code: Code,
+    ns: int,
+    subject: dict[str, Value],
+    figures: dict[str, int | float],
+    *,
+    callers: tuple[Caller, ...] = (),
+    fix: str = "",
+    sure: str = "measured",
+    against: Iterable[Reason] = (),
+    more: str,
+) -> Finding:
+    share = digest.share(ns)
+    subject = {name: value for name, value in subject.items() if value not in ("", ())}
+    reason = Reason(code, subject, {"time_share": share, "time_ns": ns, **figures}, fix)
+    return Finding(reason, share, ns, callers, sure, tuple(against), more)
+
+
+# Sleeps of the daemon
+
+
+_SLEEPS = {
+    "lock": Code.DAEMON_LOCK,
+    "sleep": Code.DAEMON_SLEEPS,
+    "network": Code.SLOW_SERVER,
+    "disk": Code.SLOW_DISK,
+    "page": Code.SLOW_DISK,
+    "process": Code.DAEMON_WAITS_FOR_PROCESS,
+    "child": Code.DAEMON_WAITS_FOR_PROCESS,
+    "fuse": Code.DAEMON_WAITS_FOR_FUSE,
+    "on_cpu": Code.DAEMON_THREAD_BUSY,
+}
+
+
+def _sleeps(digest: Digest) -> Iterator[Finding]:
+    """Find what the daemon waits for: a lock, a server, a disk, another process, a sleep."""
+    for kind, group in digest.slept.items():
+        code = _SLEEPS.get(str(kind[1]), Code.DAEMON_WAITS)
+        ns = group.ns
+        if digest.dominant == kind:
+            ns += digest.ns("no_thread")
+        if not digest.counts(code, ns):
+            continue
+        most = group.most
+        place = digest.places(group.causes)
+        own, last = digest.function(most["own"]), digest.function(most["last"])
+        subject: dict[str, Value] = {
+            **place.subject,
+            "daemon": digest.daemon(most),
+            "how": most["how"],
+            "syscall": most["syscall"] or "",
+            "function": own,
+        }
+        figures = dict(place.figures)
+        against = []
+        if code == Code.DAEMON_LOCK:
+            subject["lock"] = f"{most['lock']:#x}"
+            subject["holder"] = last if most["helper"] else ""
+            if digest.dominant == kind:
+                figures["no_thread_ns"] = digest.ns("no_thread")
+            if digest.worked:
+                figures["lock_share"] = group.ns / digest.worked
+        elif most["helper"]:
+            subject["helper"] = last
+        if code == Code.SLOW_SERVER:
+            subject["peer"] = digest.address(most)
+        if code == Code.DAEMON_WAITS_FOR_PROCESS and most["pid"]:
+            subject["pid"], subject["comm"] = most["pid"], digest.comm(most["pid"])
+        if not own and digest.source.detail == "stacks":
+            against.append(Reason(Code.WHY_NO_STACK))
+        words = [place.operation]
+        if place.kind == "file":
+            words += ["--path", place.path]
+        elif place.kind == "directory":
+            words += ["--path", f"{place.path}*"]
+        yield _finding(
+            digest,
+            code,
+            ns,
+            subject,
+            figures,
+            callers=digest.callers_of(group.causes),
+            against=against,
+            more=digest.command("slow", *words),
+        )
+
+
+# Threads and CPUs
+
+
+def _few_threads(digest: Digest) -> Iterator[Finding]:
+    """Find requests that waited because all threads were busy with others."""
+    code, ns = Code.FEW_THREADS, digest.ns("no_thread")
+    if digest.dominant or not digest.counts(code, ns):
+        return
+    causes = [cause for cause in digest.causes if cause["what"] == "no_thread"]
+    threads, callers = digest.answer["threads"], digest.answer["waiters"]
+    figures: dict[str, int | float] = {"threads": threads, "callers": callers}
+    subject: dict[str, Value] = {"daemon": digest.daemon(max(causes, key=lambda c: c["ns"]))}
+    fix = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+    if threads == 1:
+        fix = "let it serve with several threads (libfuse: without -s)"
+    against = []
+    on_cpu = (digest.ns("on_cpu") + digest.ns("computes")) / (digest.worked or 1)
+    cpus = digest.source.session.host.cpus
+    if cpus and threads >= cpus and on_cpu >= threshold(code.value, "least_dominant"):
+        against.append(Reason(Code.WHY_THREADS_BUSY, {}, {"cpu_share": on_cpu, "cpus": cpus}))
+    yield _finding(
+        digest,
+        code,
+        ns,
+        subject,
+        figures,
+        callers=digest.callers_of(causes),
+        fix=fix,
+        against=against,
+        more=digest.command("queue"),
+    )
+
+
+def _cpu(digest: Digest) -> Iterator[Finding]:
+    """Find threads that were ready to run and had no CPU: a quota, or other programs."""
+    sides = (("daemon", "daemon_cpu"), ("workload", "caller_cpu"))
+    for whose, what in sides:
+        ns = digest.ns(what)
+        if whose == "daemon" and digest.dominant == (what,):
+            ns += digest.ns("no_thread")
+        causes = [cause for cause in digest.causes if cause["what"] == what]
+        rows = [row for row in digest.facts.throttled if row.whose == whose]
+        # A quota of a cgroup above counts the same waits again.
+        quota = max(rows, key=lambda row: row.ns, default=None)
+        at_once = max(ns / (digest.seconds * 1e9), 1.0)
+        if quota is not None:
+            explained = min(ns, int(quota.ns * at_once))
+            if digest.counts(Code.CPU_QUOTA, explained):
+                ns -= explained
+                yield _finding(
+                    digest,
+                    Code.CPU_QUOTA,
+                    explained,
+                    {"whose": whose, "cgroup": quota.cgroup},
+                    {"times": quota.times, "throttled_ns": quota.ns},
+                    callers=digest.callers_of(causes),
+                    fix=f"raise or remove the quota: cat {shlex.quote(quota.cgroup)}/cpu.max",
+                    more=digest.command("stages"),
+                )
+        if not digest.counts(Code.CPU_TAKEN, ns):
+            continue
+        by: Counter[str] = Counter()
+        pids: dict[str, int] = {}
+        for cause in sorted(causes, key=lambda cause: cause["ns"]):
+            if cause["pid"]:
+                name = digest.comm(cause["pid"]) or str(cause["pid"])
+                by[name] += cause["ns"]
+                pids[name] = cause["pid"]
+        most = by.most_common(1)[0] if by else None
+        subject: dict[str, Value] = {"whose": whose}
+        figures: dict[str, int | float] = {}
+        if most is not None:
+            subject |= {"comm": most[0], "pid": pids[most[0]]}
+            figures["taker_share"] = most[1] / sum(cause["ns"] for cause in causes)
+        yield _finding(
+            digest,
+            Code.CPU_TAKEN,
+            ns,
+            subject,
+            figures,
+            callers=digest.callers_of(causes),
+            more=digest.command("stages"),
+        )
+
+
+def _daemon_cpu(digest: Digest) -> Iterator[Finding]:
+    """Find requests for which the daemon computes for long."""
+    code, ns = Code.DAEMON_CPU, digest.ns("computes")
+    if not digest.counts(code, ns):
+        return
+    causes = [cause for cause in digest.causes if cause["what"] == "computes"]
+    place = digest.places(causes)
+    yield _finding(
+        digest,
+        code,
+        ns,
+        {**place.subject, "daemon": digest.daemon(max(causes, key=lambda c: c["ns"]))},
+        dict(place.figures),
+        callers=digest.callers_of(causes),
+        more=digest.command("stages", place.operation),
+    )
+
+
+# Needless requests
+
+
+def _hammer(digest: Digest) -> Iterator[Finding]:
+    """Find one process among others that asks for one file all the time."""
+    code = Code.HAMMER
+    processes = digest.answer["processes"]
+    all_requests = sum(n for _, n, _ in processes)
+    if len(processes) < 2 or not all_requests:
+        return
+    pid, requests, _ = max(processes, key=lambda row: row[1])
+    rows = [row for row in digest.answer["of_process"] if row[0] == pid]
+    _, operation, node, same, _ = max(rows, key=lambda row: row[3], default=(0, "", 0, 0, 0))
+    rate = requests / digest.seconds
+    if (
+        requests < threshold(code.value, "least_requests_share") * all_requests
+        or same < threshold(code.value, "least_same_share") * requests
+        or all_requests - requests < threshold(code.value, "least_others")
+        or rate < threshold(code.value, "least_per_second")
+    ):
+        return
+    ns = int(digest.kept * sum(ns for *_, of, _, ns in digest.answer["classes"] if of == pid))
+    if not digest.counts(code, ns):
+        return
+    digest.hammering.add(pid)
+    path, _ = digest.path(node)
+    yield _finding(
+        digest,
+        code,
+        ns,
+        {"comm": digest.comm(pid), "pid": pid, "operation": operation, "path": path},
+        {
+            "requests_share": requests / all_requests,
+            "requests": requests,
+            "per_second": round(rate),
+            "same": same,
+        },
+        callers=(Caller(digest.comm(pid), pid, 1.0),),
+        more=digest.command("stages", "--pid", str(pid)),
+    )
+
+
+def _caches_off(digest: Digest) -> Iterator[Finding]:
+    """Find questions that are asked again though nothing has changed."""
+    code = Code.CACHES_OFF
+    rows = [row for row in digest.answer["asked"] if not row["negative"] and row["saved"][0]]
+    saved = sum(row["saved"][0] for row in rows)
+    if not rows or saved < threshold(code.value, "least_saved"):
+        return
+    if saved < threshold(code.value, "least_saved_share") * digest.requests:
+        return
+    operations = [row["operation"] for row in rows]
+    requests, ns = digest.needless("again", operations)
+    if not requests or not digest.counts(code, ns):
+        return
+    most = max(rows, key=lambda row: row["saved"][0])
+    place = digest.place_of_class("again", operations)
+    yield _finding(
+        digest,
+        code,
+        ns,
+        {**place.subject, "operation": most["operation"]},
+        {
+            "requests": most["requests"],
+            "distinct": most["keys"],
+            "times": round(most["requests"] / max(most["keys"], 1), 1),
+            "saved_share": saved / digest.requests,
+            "timeout_ns": 1_000_000_000,
+        },
+        callers=digest.callers_of_class("again", operations),
+        fix="let the kernel cache them: a longer attr_timeout and entry_timeout",
+        more=digest.command("count", "getattr|lookup"),
+    )
+
+
+def _negative_lookups(digest: Digest) -> Iterator[Finding]:
+    """Find lookups of names that do not exist."""
+    code = Code.NEGATIVE_LOOKUPS
+    rows = [row for row in digest.answer["asked"] if row["negative"]]
+    lookups = digest.operations.get("lookup", (0, 0, 0))[0]
+    if not rows or not lookups:
+        return
+    row = rows[0]
+    if row["requests"] < threshold(code.value, "least_requests"):
+        return
+    if row["requests"] < threshold(code.value, "least_share_of_lookups") * lookups:
+        return
+    requests, ns = digest.needless("negative")
+    if not requests or not digest.counts(code, ns):
+        return
+    names = []
+    for node, name, _ in row["most"][:_FEW]:
+        if name:
+            names.append(f"{digest.path(node)[0]}/{name}" if digest.path(node)[0] else name)
+    place = digest.place_of_class("negative", ["lookup"])
+    yield _finding(
+        digest,
+        code,
+        ns,
+        {**place.subject, "names": tuple(names)},
+        {
+            "lookups_share": row["requests"] / lookups,
+            "requests": row["requests"],
+            "distinct": row["keys"],
+            "times": round(row["requests"] / max(row["keys"], 1), 1),
+            "saved_share": row["saved"][0] / row["requests"],
+            "timeout_ns": 1_000_000_000,
+        },
+        callers=digest.callers_of_class("negative", ["lookup"]),
+        fix="let the kernel cache that they do not exist: a negative_timeout",
+        more=digest.command("errors", "lookup"),
+    )
+
+
+def _small_requests(digest: Digest) -> Iterator[Finding]:
+    """Find small reads or writes next to each other."""
+    code = Code.SMALL_REQUESTS
+    for row in digest.answer["transfers"]:
+        if not row["waits"] or row["requests"] < threshold(code.value, "least_requests"):
+            continue
+        if row["sequential"] < threshold(code.value, "least_sequential_share") * row["requests"]:
+            continue
+        size, alike = row["sizes"][0]
+        if not size or size > threshold(code.value, "most_bytes"):
+            continue
+        requests, ns = digest.needless("small", [row["operation"]])
+        if not requests or not digest.counts(code, ns):
+            continue
+        place = digest.place_of_class("small", [row["operation"]])
+        yield _finding(
+            digest,
+            code,
+            ns,
+            place.subject,
+            {
+                "requests": row["requests"],
+                "sequential": row["sequential"],
+                "alike": alike,
+                "size_bytes": size,
+            },
+            callers=digest.callers_of_class("small", [row["operation"]]),
+            fix="read and write larger blocks, or through the page cache (without O_DIRECT)",
+            more=digest.command("stages", "--by", "size", row["operation"]),
+        )
+
+
+def _metadata(digest: Digest) -> Iterator[Finding]:
+    """Find attributes that are read for each write."""
+    code = Code.METADATA_FOR_EACH_WRITE
+    least = threshold(code.value, "least_requests")
+    writes = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
+    for operation, syscall, (requests, ns, _) in digest.answer["calls"]:
+        if operation != "getxattr" or syscall not in writes or requests < least:
+            continue
+        taken = digest.needless("again", [operation])[1] + digest.needless("needed", [operation])[1]
+        ns = min(ns, taken)
+        if not digest.counts(code, ns):
+            continue
+        yield _finding(
+            digest,
+            code,
+            ns,
+            {"operation": operation, "syscall": syscall},
+            {"requests": requests},
+            fix="let the daemon answer ENOSYS to getxattr, or mount it without extended attributes",
+            more=digest.command("stages", operation),
+        )
+
+
+def _read_again(digest: Digest) -> Iterator[Finding]:
+    """Find files that are read several times because each open drops their pages."""
+    code = Code.READ_AGAIN
+    needed = digest.needless("needed", ["read"])[1]
+    for row in digest.answer["transfers"]:
+        for node, requests, ns, size, opens, end in row["files"][:1]:
+            if row["operation"] != "read" or not end or opens < 2:
+                continue
+            if size < threshold(code.value, "least_bytes"):
+                continue
+            if size < threshold(code.value, "least_times") * end:
+                continue
+            ns = min(ns, needed) if row["waits"] else 0
+            if row["waits"] and not digest.counts(code, ns):
+                continue
+            path, _ = digest.path(node)
+            yield _finding(
+                digest,
+                code,
+                ns,
+                {"path": path},
+                {
+                    "size_bytes": size,
+                    "requests": requests,
+                    "opens": opens,
+                    "times": round(size / end, 1),
+                },
+                fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache)",
+                more=digest.command("slow", "read", *(["--path", path] if path else [])),
+            )
+
+
+def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
+    """Find lists of directories whose every entry is then looked up."""
+    code = Code.STAT_FOR_EACH_ENTRY
+    lists, (requests, ns, _) = digest.answer["listed"]
+    if requests < threshold(code.value, "least_requests"):
+        return
+    if not lists or requests < threshold(code.value, "least_each") * lists:
+        return
+    ns = min(ns, digest.needless("needed", ["lookup"])[1])
+    if not digest.counts(code, ns):
+        return
+    yield _finding(
+        digest,
+        code,
+        ns,
+        {},
+        {"lists": lists, "requests": requests, "each": round(requests / lists, 1)},
+        fix="let the daemon answer readdirplus, so that a list brings its entries' attributes",
+        more=digest.command("stages", "lookup"),
+    )
+
+
+# Errors, and the recording
+
+
+def _errors(digest: Digest) -> Iterator[Finding]:
+    """Find operations that fail often, with errors that no program expects."""
+    code = Code.ERRORS_FREQUENT
+    for operation, number, (requests, ns, _) in digest.answer["errors"]:
+        name = error_name(-number)
+        of = digest.operations[operation][0]
+        if name in _EXPECTED or requests < threshold(code.value, "least_requests"):
+            continue
+        if requests < threshold(code.value, "least_share_of_requests") * of:
+            continue
+        yield _finding(
+            digest,
+            code,
+            0,
+            {"operation": operation, "error": name},
+            {"requests": requests, "of": of, "failed_ns": ns},
+            more=digest.command("errors", operation),
+        )
+
+
+def _recording(digest: Digest) -> Iterator[Finding]:
+    """Find recordings whose own cost is a large part of what they show."""
+    code, ns = Code.RECORDING_DISTURBS, digest.recorded
+    if digest.counts(code, ns):
+        more = digest.command("stages", "--corrected")
+        yield _finding(digest, code, ns, {}, {}, more=more)
+
+
+RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
+    ((*dict.fromkeys(_SLEEPS.values()), Code.DAEMON_WAITS), _sleeps),
+    ((Code.FEW_THREADS,), _few_threads),
+    ((Code.CPU_QUOTA, Code.CPU_TAKEN), _cpu),
+    ((Code.DAEMON_CPU,), _daemon_cpu),
+    ((Code.HAMMER,), _hammer),
+    ((Code.CACHES_OFF,), _caches_off),
+    ((Code.NEGATIVE_LOOKUPS,), _negative_lookups),
+    ((Code.SMALL_REQUESTS,), _small_requests),
+    ((Code.METADATA_FOR_EACH_WRITE,), _metadata),
+    ((Code.READ_AGAIN,), _read_again),
+    ((Code.STAT_FOR_EACH_ENTRY,), _stat_for_each_entry),
+    ((Code.ERRORS_FREQUENT,), _errors),
+    ((Code.RECORDING_DISTURBS,), _recording),
+)

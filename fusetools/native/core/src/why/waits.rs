@@ -1,0 +1,528 @@
+//! Activity of threads: their sleeps, what ended them, and who had the CPU when they were ready.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Cause, What};
+use crate::events::{Ev, Role, Side, ABSENT};
+use crate::offcpu::{OffCpu, Wait, Waker, Why};
+use crate::operations::Arch;
+
+/// Purpose of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    Sleep,
+    /// A lock in the process's memory, whose holder is unknown.
+    Lock,
+    /// Another thread, of which it is not known what it did.
+    Thread,
+    Network,
+    /// A file system or a disk below.
+    Disk,
+    FileLock,
+    /// Another process, by a pipe, a socket or shared memory.
+    Process,
+    Child,
+    /// A request to a FUSE mount.
+    Fuse,
+    Poll,
+    Stream,
+    /// A page that was not in memory.
+    Page,
+    /// Another thread, which was on a CPU.
+    OnCpu,
+    /// The next request.
+    Idle,
+    Other,
+}
+
+pub const HOWS: [(How, &str); 15] = [
+    (How::Sleep, "sleep"),
+    (How::Lock, "lock"),
+    (How::Thread, "thread"),
+    (How::Network, "network"),
+    (How::Disk, "disk"),
+    (How::FileLock, "file_lock"),
+    (How::Process, "process"),
+    (How::Child, "child"),
+    (How::Fuse, "fuse"),
+    (How::Poll, "poll"),
+    (How::Stream, "stream"),
+    (How::Page, "page"),
+    (How::OnCpu, "on_cpu"),
+    (How::Idle, "idle"),
+    (How::Other, "other"),
+];
+
+/// Value that a contended mutex has (glibc, Go, Rust): futex(2)'s third argument when a thread waits for one.
+const CONTENDED: u64 = 2;
+/// TASK_UNINTERRUPTIBLE (include/linux/sched.h).
+const UNINTERRUPTIBLE: u64 = 2;
+/// TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 8 | 16;
+/// Maximum number of a thread's last waits, and of threads that are followed.
+const MOST_WAITS: usize = 1024;
+const MOST_TASKS: usize = 1 << 16;
+
+const NO_PEER: (u64, u64, u64) = (ABSENT, ABSENT, ABSENT);
+
+/// Facts about a wait, noted when it begins.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    call: Call,
+    uninterruptible: bool,
+    peer: (u64, u64, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    number: u64,
+    first: u64,
+    third: u64,
+    /// It has made a request to a FUSE mount.
+    fuse: bool,
+}
+
+const NO_CALL: Call = Call {
+    number: ABSENT,
+    first: ABSENT,
+    third: ABSENT,
+    fuse: false,
+};
+
+/// A wait that has ended: asleep from `from` to `woken`, then ready until `to`.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    from: u64,
+    woken: u64,
+    to: u64,
+    cause: Cause,
+    /// Process that had the CPU before it; 0: none, or unknown.
+    taker: i32,
+    /// Stack of the wait, and of the last thread of the chain, each with its process.
+    stack: (u64, i32),
+    last: (u64, i32),
+}
+
+/// Part of a wait within a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) blocked: u64,
+    pub(super) runnable: u64,
+    pub(super) cause: Cause,
+    pub(super) taker: i32,
+    pub(super) stack: (u64, i32),
+    pub(super) last: (u64, i32),
+}
+
+impl Done {
+    fn part(&self, from: u64, to: u64) -> Part {
+        let overlap = |a: u64, b: u64| b.min(to).saturating_sub(a.max(from));
+        Part {
+            blocked: overlap(self.from, self.woken),
+            runnable: overlap(self.woken, self.to),
+            cause: self.cause,
+            taker: self.taker,
+            stack: self.stack,
+            last: self.last,
+        }
+    }
+}
+
+struct Task {
+    pid: i32,
+    call: Call,
+    peer: (u64, u64, u64),
+    /// Its system calls are recorded.
+    followed: bool,
+    waits: VecDeque<Done>,
+}
+
+pub(super) struct Threads {
+    arch: Arch,
+    off: OffCpu<Note>,
+    servants: FxHashSet<i32>,
+    tasks: FxHashMap<i32, Task>,
+    kinds: FxHashMap<u64, Base>,
+    switches: bool,
+}
+
+/// Kind of a system call that may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Base {
+    Futex,
+    Poll,
+    Socket,
+    /// Reads or writes a descriptor, of a file or of a pipe or socket.
+    Stream,
+    Is(How),
+}
+
+fn base(name: &str) -> Base {
+    match name {
+        "futex" => Base::Futex,
+        "nanosleep" | "clock_nanosleep" => Base::Is(How::Sleep),
+        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
+        | "epoll_pwait2" => Base::Poll,
+        "connect" | "accept" | "accept4" | "recvfrom" | "recvmsg" | "recvmmsg" | "sendto"
+        | "sendmsg" | "sendmmsg" => Base::Socket,
+        "read" | "readv" | "write" | "writev" | "splice" | "sendfile" | "tee" => Base::Stream,
+        "flock" | "fcntl" => Base::Is(How::FileLock),
+        "wait4" | "waitid" => Base::Is(How::Child),
+        "pread64" | "pwrite64" | "preadv" | "pwritev" | "preadv2" | "pwritev2" | "fsync"
+        | "fdatasync" | "sync" | "syncfs" | "sync_file_range" | "msync" | "open" | "openat"
+        | "openat2" | "creat" | "close" | "stat" | "lstat" | "fstat" | "newfstatat" | "statx"
+        | "statfs" | "fstatfs" | "access" | "faccessat" | "faccessat2" | "getdents"
+        | "getdents64" | "readlink" | "readlinkat" | "rename" | "renameat" | "renameat2"
+        | "unlink" | "unlinkat" | "mkdir" | "mkdirat" | "rmdir" | "link" | "linkat" | "symlink"
+        | "symlinkat" | "mknod" | "mknodat" | "truncate" | "ftruncate" | "fallocate"
+        | "getxattr" | "lgetxattr" | "fgetxattr" | "setxattr" | "lsetxattr" | "fsetxattr"
+        | "listxattr" | "llistxattr" | "flistxattr" | "copy_file_range" | "utimensat" => {
+            Base::Is(How::Disk)
+        }
+        _ => Base::Is(How::Other),
+    }
+}
+
+impl Threads {
+    pub(super) fn new(arch: Arch, asleep: u64, daemons: impl Iterator<Item = i32>) -> Threads {
+        Threads {
+            arch,
+            off: OffCpu::new(asleep),
+            servants: daemons.collect(),
+            tasks: FxHashMap::default(),
+            kinds: FxHashMap::default(),
+            switches: false,
+        }
+    }
+
+    /// Note that a process serves requests.
+    pub(super) fn serves(&mut self, pid: i32) {
+        if pid > 0 {
+            self.servants.insert(pid);
+        }
+    }
+
+    /// Return whether it is known when the thread was on a CPU.
+    pub(super) fn sees(&self, tid: i32) -> bool {
+        self.switches && self.tasks.contains_key(&tid)
+    }
+
+    fn task(&mut self, tid: i32, pid: i32) -> Option<&mut Task> {
+        if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&tid) {
+            return None;
+        }
+        let task = self.tasks.entry(tid).or_insert_with(|| Task {
+            pid,
+            call: NO_CALL,
+            peer: NO_PEER,
+            followed: false,
+            waits: VecDeque::new(),
+        });
+        if pid > 0 {
+            task.pid = pid;
+        }
+        Some(task)
+    }
+
+    pub(super) fn side(&mut self, record: &Side) {
+        match record {
+            Side::Comm { pid, tid, .. } => {
+                self.task(*tid, *pid);
+            }
+            Side::Fork { pid, tid, .. } => {
+                self.off.forget(*tid);
+                self.tasks.remove(tid);
+                self.task(*tid, *pid);
+            }
+            Side::Switch {
+                time,
+                tid,
+                out: false,
+                ..
+            } => self.runs(*tid, *time, 0),
+            _ => {}
+        }
+    }
+
+    pub(super) fn event(&mut self, ev: &Ev, role: Role) {
+        match role {
+            Role::Switch => return self.switch(ev),
+            Role::Stack | Role::Sample | Role::Length => return,
+            _ => {}
+        }
+        self.runs(ev.tid, ev.time, 0);
+        match role {
+            Role::SysEnter if !self.arch.is_fake(ev.v[0]) => {
+                if let Some(task) = self.task(ev.tid, ev.pid) {
+                    task.followed = true;
+                    task.call = Call {
+                        number: ev.v[0],
+                        first: ev.v[1],
+                        third: ev.v[2],
+                        fuse: false,
+                    };
+                }
+            }
+            Role::SysExit if !self.arch.is_fake(ev.v[0]) => {
+                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                    task.call = NO_CALL;
+                }
+            }
+            Role::Begin => {
+                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                    task.call.fuse = true;
+                }
+            }
+            Role::Connect => {
+                if let Some(task) = self.task(ev.tid, ev.pid) {
+                    task.peer = (ev.v[0], ev.v[1], ev.v[2]);
+                }
+            }
+            Role::Waking => {
+                let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
+                let woken = ev.v[0] as i32;
+                let pid = |tid: &i32| self.tasks.get(tid).map(|task| task.pid);
+                let asks = || self.tasks.get(&ev.tid).is_some_and(|task| task.call.fuse);
+                let serves = || pid(&woken).is_some_and(|pid| self.servants.contains(&pid));
+                let waker = Waker {
+                    time: ev.time,
+                    pid: ev.pid,
+                    tid: ev.tid,
+                    stack: ev.v[3],
+                    why: match interrupt {
+                        true => Why::Interrupt,
+                        false if asks() && serves() => Why::Request,
+                        false => Why::Task,
+                    },
+                };
+                self.off.wake(woken, waker);
+            }
+            _ => {}
+        }
+    }
+
+    fn switch(&mut self, ev: &Ev) {
+        self.switches = true;
+        let [prev, state, next, stack] = ev.v;
+        let (prev, next) = (prev as i32, next as i32);
+        self.runs(next, ev.time, prev);
+        if prev <= 0 {
+            return;
+        }
+        if self.off.open(prev).is_some() {
+            self.runs(prev, ev.time, 0);
+        }
+        let pid = if ev.tid == prev { ev.pid } else { -1 };
+        let Some(task) = self.task(prev, pid) else {
+            return;
+        };
+        let note = Note {
+            call: task.call,
+            uninterruptible: state != ABSENT && state & UNINTERRUPTIBLE != 0,
+            peer: task.peer,
+        };
+        let pid = task.pid;
+        self.off.out(pid, prev, ev.time, state, note);
+        if let Some(wait) = self.off.begun(prev, ev.time).filter(|_| ev.tid == prev) {
+            wait.stack = stack;
+        }
+    }
+
+    /// Note that a thread runs. `before`: the thread that had the CPU; 0: none, or unknown.
+    fn runs(&mut self, tid: i32, time: u64, before: i32) {
+        let Some(wait) = self.off.on(tid, time) else {
+            return;
+        };
+        let followed = |task: &Task| task.followed || self.servants.contains(&task.pid);
+        if !self.tasks.get(&tid).is_some_and(followed) {
+            return;
+        }
+        let taker = match before {
+            ..=0 => 0,
+            before => self.tasks.get(&before).map_or(before, |task| task.pid),
+        };
+        let done = self.done(&wait, taker);
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            if task.waits.len() == MOST_WAITS {
+                task.waits.pop_front();
+            }
+            task.waits.push_back(done);
+        }
+    }
+
+    fn kind(&mut self, number: u64) -> Base {
+        let arch = self.arch;
+        *self
+            .kinds
+            .entry(number)
+            .or_insert_with(|| base(&arch.syscall(number)))
+    }
+
+    /// Find out what a wait was for.
+    fn done(&mut self, wait: &Wait<Note>, taker: i32) -> Done {
+        let woken = match (wait.preempted, wait.waker) {
+            (true, _) => wait.from,
+            (false, Some(waker)) => waker.time.clamp(wait.from, wait.to),
+            (false, None) => wait.to,
+        };
+        let Note {
+            call,
+            uninterruptible,
+            peer,
+        } = wait.note;
+        let mut cause = Cause::new(What::Slept, ABSENT);
+        cause.syscall = call.number;
+        let base = match call.number {
+            ABSENT if uninterruptible => Base::Is(How::Page),
+            ABSENT => Base::Is(How::Other),
+            number => self.kind(number),
+        };
+        let mut lock = ABSENT;
+        let mut chained = false;
+        cause.how = match base {
+            _ if call.fuse => How::Fuse,
+            Base::Futex if call.third == CONTENDED => {
+                (lock, chained) = (call.first, true);
+                How::Lock
+            }
+            Base::Futex => {
+                chained = true;
+                How::Thread
+            }
+            Base::Poll => {
+                chained = true;
+                if peer == NO_PEER {
+                    How::Poll
+                } else {
+                    How::Network
+                }
+            }
+            Base::Socket => {
+                (cause.fd, chained) = (call.first, true);
+                How::Network
+            }
+            Base::Stream if uninterruptible => How::Disk,
+            Base::Stream => {
+                (cause.fd, chained) = (call.first, true);
+                How::Stream
+            }
+            Base::Is(How::Other) if uninterruptible => How::Disk,
+            Base::Is(how) => how,
+        };
+        if matches!(cause.how, How::Network) {
+            cause.peer = peer;
+        }
+        if wait.waker.is_some_and(|waker| waker.why == Why::Request) {
+            cause.how = How::Idle;
+        }
+        let stack = (wait.stack, wait.pid);
+        let mut last = stack;
+        let waker = wait.waker.filter(|waker| {
+            chained && waker.why == Why::Task && waker.tid > 0 && waker.tid != wait.tid
+        });
+        if let Some(waker) = waker {
+            if self
+                .tasks
+                .get(&waker.tid)
+                .map_or(waker.pid, |task| task.pid)
+                != wait.pid
+            {
+                (cause.how, cause.pid) = (How::Process, waker.pid);
+            } else if let Some((of, at)) = self.meanwhile(waker.tid, (wait.from, woken), lock) {
+                (cause, last) = (of, at);
+                cause.helper = true;
+                if lock == ABSENT {
+                    lock = of.lock;
+                }
+            }
+        }
+        cause.lock = lock;
+        Done {
+            from: wait.from,
+            woken,
+            to: wait.to,
+            cause,
+            taker,
+            stack,
+            last,
+        }
+    }
+
+    /// Return what a thread did for most of a span, and its stack then. None: several things, or unknown. Only the end of
+    /// the span counts in which the thread had a request in hand, and held the `lock`.
+    fn meanwhile(
+        &self,
+        tid: i32,
+        (mut from, to): (u64, u64),
+        lock: u64,
+    ) -> Option<(Cause, (u64, i32))> {
+        let task = self.tasks.get(&tid)?;
+        let known = match task.waits.front() {
+            Some(first) if task.waits.len() == MOST_WAITS => first.from <= from,
+            _ => true,
+        };
+        let mut within = task.waits.iter().rev().take_while(|done| done.to > from);
+        let before = within.find(|done| {
+            done.cause.how == How::Idle || (lock != ABSENT && done.cause.lock == lock)
+        });
+        from = from.max(before.map_or(0, |done| done.to));
+        let span = to.saturating_sub(from);
+        if span == 0 || !known {
+            return None;
+        }
+        let mut idle = 0;
+        // Sleeps by what they were for, each with the longest one.
+        let mut kinds: Vec<((How, u64), u64, u64, &Done)> = Vec::new();
+        for done in task.waits.iter().rev().take_while(|done| done.to > from) {
+            let part = done.part(from, to);
+            idle += part.blocked + part.runnable;
+            let kind = (done.cause.how, done.cause.syscall);
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((_, sum, most, longest)) => {
+                    *sum += part.blocked;
+                    if part.blocked > *most {
+                        (*most, *longest) = (part.blocked, done);
+                    }
+                }
+                None => kinds.push((kind, part.blocked, part.blocked, done)),
+            }
+        }
+        let most = kinds.into_iter().max_by_key(|(_, sum, ..)| *sum);
+        if let Some((.., done)) = most.filter(|(_, sum, ..)| 2 * sum >= span) {
+            return Some((done.cause, done.last));
+        }
+        if 2 * span.saturating_sub(idle) >= span {
+            let mut cause = Cause::new(What::Slept, ABSENT);
+            cause.how = How::OnCpu;
+            return Some((cause, (ABSENT, task.pid)));
+        }
+        None
+    }
+
+    /// Return a thread's waits within a span, also one that has not ended.
+    pub(super) fn waits(&mut self, tid: i32, from: u64, to: u64) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let open = self.off.open(tid).cloned();
+        if let Some(mut wait) = open.filter(|wait| wait.from < to) {
+            wait.to = to;
+            parts.push(self.done(&wait, 0).part(from, to));
+        }
+        if let Some(task) = self.tasks.get(&tid) {
+            let within = task.waits.iter().rev().take_while(|done| done.to > from);
+            parts.extend(within.map(|done| done.part(from, to)));
+        }
+        parts
+    }
+
+    /// Return the process that had the CPU for which a thread was ready in a span; 0: unknown.
+    pub(super) fn taker(&self, tid: i32, from: u64, to: u64) -> i32 {
+        let Some(task) = self.tasks.get(&tid) else {
+            return 0;
+        };
+        let within = task.waits.iter().rev().take_while(|done| done.to > from);
+        let mut ready = within.filter(|done| done.part(from, to).runnable > 0);
+        ready.next().map_or(0, |done| done.taker)
+    }
+}

@@ -1,0 +1,63 @@
+"""Record troubles again and again, and compare the findings with them: `make test-why`.
+
+Usage: python tests/live/campaign.py ROUNDS [NAME …]   (NAME: of troubles.py; A+B: both at once)
+
+Keeps the recordings of wrong answers in target/why. Exits with 1 if there is one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import troubles
+from troubles import QUIET, TROUBLES
+
+import fusetools
+from fusetools.render.text.why import first
+
+KEPT = Path("target/why")
+
+
+def record(program: Path, name: str, output: Path) -> fusetools.Recording:
+    """Record a trouble, or several at once: "A+B"."""
+    made = {**{name: make for name, (make, _) in TROUBLES.items()}, **QUIET}
+    wanted = [made[part] for part in name.split("+")]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        troubles.stages(Path(folder), program, wanted) as of,
+    ):
+        command = [sys.executable, "-m", "fusetools", "record", "-o", str(output)]
+        for path in of.mounts:
+            command += ["--mount", str(path)]
+        command += [*of.options, "--", *of.command]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    return fusetools.open(output)
+
+
+def main() -> int:
+    rounds = int(sys.argv[1])
+    names = sys.argv[2:] or [*TROUBLES, *QUIET]
+    KEPT.mkdir(parents=True, exist_ok=True)
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        program = troubles.build(Path(folder))
+        for name in names:
+            wanted = [TROUBLES[part][1] for part in name.split("+") if part in TROUBLES]
+            for number in range(rounds):
+                output = KEPT / f"{name}-{number}.data"
+                result = record(program, name, output).why()
+                found = [f"{f.reason.code.value} {f.share:.2f}" for f in result.findings]
+                codes = [f.reason.code.value for f in result.findings]
+                pair = len(wanted) > 1
+                right = set(wanted) <= set(codes) if pair else codes[:1] == wanted
+                wrong += not right
+                print(f"{'ok   ' if right else 'WRONG'} {name}: {', '.join(found) or 'nothing'}")
+                print("".join(f"      {line}\n" for line in first(result)), end="", flush=True)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,410 @@
+"""fusetools why: rules on stored answers of the core, and on the recording of samples/."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import golden
+import pytest
+from fixtures import Invoke
+
+import fusetools
+from fusetools import core
+from fusetools.answers.rules import ALL, rules
+from fusetools.answers.why import RULES
+from fusetools.reasons import Code
+from fusetools.results.why import Why
+
+DEMO = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
+MS = 1_000_000
+COMM, PID, OTHER = "python3", 100, 200
+
+
+def test_demo(run: Invoke) -> None:
+    said = run("why", "-i", str(DEMO))
+    assert said.exit_code == 0
+    printed = said.output.replace(f" -i {DEMO}", "")
+    golden.check("why-demo.txt", printed)
+    # The delays of samples/recordings/make-demo.sh: 25 ms on a CPU in 23 % of lookups, 20 ms asleep
+    # in 10 % of reads.
+    found = json.loads(run("why", "-i", str(DEMO), "--json").output)
+    first, second = found["findings"]
+    assert (first["reason"]["code"], second["reason"]["code"]) == ("daemon_cpu", "daemon_sleeps")
+    figures = first["reason"]["figures"]
+    slow = fusetools.open(DEMO).slowest("lookup", least_ns=25 * MS).requests
+    assert (figures["requests"], figures["of"]) == (len(slow), 84)
+    assert 25 * MS <= figures["mean_ns"] < 26 * MS
+    figures = second["reason"]["figures"]
+    assert (figures["requests"], figures["of"]) == (3, 32)
+    # It sleeps until 60 us before the delay's end.
+    assert 19.9 * MS <= figures["mean_ns"] < 20.1 * MS
+    assert second["reason"]["subject"]["syscall"] == "clock_nanosleep"
+
+
+def test_each_ns_has_one_cause() -> None:
+    """The causes are the whole time of waited-for requests, as `stages` has it."""
+    recording = fusetools.open(DEMO)
+    stages = recording.stages().operations
+    result = recording.why()
+    assert result.waited_ns == sum(o.total_ns for o in stages if o.waits)
+    assert result.requests == sum(o.timed for o in stages if o.waits)
+    assert sum(f.time_ns for f in result.findings) <= result.waited_ns
+    parts = recording.why().findings, result.ordinary_share, result.unknown_share
+    assert sum(f.share for f in parts[0]) + parts[1] + parts[2] <= 1.0001
+
+
+def test_filters_hold() -> None:
+    filters = fusetools.answers.filters.Filters(pids=(1,))
+    result = fusetools.open(DEMO).why(filters)
+    assert result.requests == 0 and not result.findings
+
+
+def test_thresholds_have_a_finding_a_reason_and_a_source() -> None:
+    codes = {code.value for codes, _ in RULES for code in codes}
+    assert {*rules()} <= {*codes, ALL}
+    for rows in rules().values():
+        assert all(row.why and row.source for row in rows.values())
+
+
+# Rules on answers of the core
+
+
+def cause(what: str, ns: int, **more: Any) -> dict[str, Any]:
+    count = more.pop("n", 100)
+    places = more.pop("places", [("read", 0, count, ns)])
+    return {
+        "what": what,
+        "how": "other",
+        "connection": None,
+        "syscall": None,
+        "fd": None,
+        "peer": (None, None, None),
+        "lock": None,
+        "helper": False,
+        "pid": None,
+        "ns": ns,
+        "requests": count,
+        "own": [],
+        "last": [],
+        "places": places,
+        "callers": [(PID, count, ns)],
+        **more,
+    }
+
+
+def asked(operation: str, requests: int, keys: int, saved: int, **more: Any) -> dict[str, Any]:
+    return {
+        "operation": operation,
+        "negative": False,
+        "requests": requests,
+        "ns": requests * 1000,
+        "keys": keys,
+        "saved": [saved, saved],
+        "saved_ns": saved * 1000,
+        "most": [(0, "a", requests)],
+        **more,
+    }
+
+
+EMPTY: dict[str, Any] = {
+    "waited": (1000, 1000 * MS),
+    "recording": 0,
+    "operations": [("read", (1000, 1000 * MS, 0))],
+    "asynchronous": [],
+    "errors": [],
+    "fates": [],
+    "calls": [],
+    "processes": [(PID, 1000, 1000 * MS)],
+    "of_process": [(PID, "read", 0, 1000, 1000 * MS)],
+    "classes": [("needed", "read", PID, 1000, 1000 * MS)],
+    "class_places": [("needed", "read", 0, 1000, 1000 * MS)],
+    "listed": (0, (0, 0, 0)),
+    "threads": 10,
+    "waiters": 1,
+    "comms": [(PID, COMM), (OTHER, "other")],
+    "nodes": [(None, ("dir/file", True)), (None, ("dir/other", True)), (None, ("c", True))],
+    "causes": [],
+    "asked": [],
+    "transfers": [],
+}
+
+
+@pytest.fixture
+def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """rule(part=value …): the findings where the core's answer has these parts."""
+    first, last = 0, 2_000 * MS
+
+    def found(seconds: float = 2.0, **parts: Any) -> Why:
+        answer = copy.deepcopy(EMPTY)
+        base = {"first": first, "last": last, "lost": 0, "throttled": 0, "warnings": []}
+        answer.update(base, **parts)
+        monkeypatch.setattr(core.native, "why", lambda *_: answer)
+        recording = fusetools.open(DEMO)
+        recording._source.session = fusetools.session.Session(
+            seconds=seconds, **({"throttled": THROTTLED.pop()} if THROTTLED else {})
+        )
+        recording._source.__dict__["catalogue"] = recording._source.catalogue
+        return recording.why()
+
+    return found
+
+
+THROTTLED: list[Any] = []
+
+
+def codes(result: Why) -> list[str]:
+    return [finding.reason.code.value for finding in result.findings]
+
+
+def test_nothing_of_ordinary_requests(rule: Any) -> None:
+    result = rule(causes=[cause("on_cpu", 500 * MS), cause("passing", 500 * MS)])
+    assert codes(result) == [] and result.ordinary_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("sleep", "daemon_sleeps"),
+        ("network", "slow_server"),
+        ("disk", "slow_disk"),
+        ("page", "slow_disk"),
+        ("process", "daemon_waits_for_process"),
+        ("fuse", "daemon_waits_for_fuse"),
+        ("on_cpu", "daemon_thread_busy"),
+        ("thread", "daemon_waits"),
+    ],
+)
+def test_sleeps(rule: Any, how: str, code: str) -> None:
+    rows = [("open", 0, 39, 390 * MS), ("open", 1, 1, 10 * MS), ("read", 2, 5, 100 * MS)]
+    operations = [("open", (160, 500 * MS, 0)), ("read", (840, 500 * MS, 0))]
+    slept = cause("slept", 500 * MS, how=how, syscall="x", pid=OTHER, places=rows)
+    result = rule(causes=[slept, cause("passing", 500 * MS)], operations=operations)
+    assert codes(result) == [code]
+    (finding,) = result.findings
+    assert finding.share == 0.5 and finding.time_ns == 500 * MS
+    figures, subject = finding.reason.figures, finding.reason.subject
+    # 97 % of open's time is of one file.
+    assert (figures["requests"], figures["of"], figures["mean_ns"]) == (39, 160, 10 * MS)
+    assert (subject["operation"], subject["path"], subject["place"]) == (
+        "open",
+        "/dir/file",
+        "file",
+    )
+    # Too little to matter: below a tenth, or hiccups.
+    few = {**slept, "ns": 90 * MS}
+    assert codes(rule(causes=[few, cause("passing", 910 * MS)])) == []
+    short = {**slept, "ns": 9 * MS}
+    assert codes(rule(causes=[short], waited=(1000, 10 * MS))) == []
+    assert codes(rule(causes=[slept], seconds=60.0)) == []
+
+
+def test_a_directory(rule: Any) -> None:
+    rows = [("open", 0, 20, 200 * MS), ("open", 1, 20, 200 * MS)]
+    slept = cause("slept", 400 * MS, how="sleep", syscall="clock_nanosleep", places=rows)
+    subject = rule(causes=[slept]).findings[0].reason.subject
+    assert (subject["path"], subject["place"]) == ("/dir", "directory")
+
+
+LOCK = {"how": "sleep", "syscall": "clock_nanosleep", "lock": 0x77, "helper": True}
+
+
+def test_a_lock_takes_the_time_without_a_free_thread(rule: Any) -> None:
+    frames = [("main", "/usr/bin/daemon", False), ("take", "/usr/bin/daemon", False)]
+    lock = cause("slept", 300 * MS, own=frames, last=[*frames, ("nap", "/usr/bin/daemon", False)])
+    lock.update(LOCK)
+    sleep = cause("slept", 100 * MS, how="sleep", syscall="clock_nanosleep")
+    threads = cause("no_thread", 600 * MS)
+    result = rule(causes=[threads, lock, sleep])
+    assert codes(result)[0] == "daemon_lock" and "few_threads" not in codes(result)
+    assert result.findings[0].share == 0.9
+    # More sleeps than waits for the lock: more threads help.
+    sleep["ns"] = 500 * MS
+    threads["ns"] = 400 * MS
+    lock["ns"] = 100 * MS
+    assert codes(rule(causes=[threads, lock, sleep])) == [
+        "daemon_sleeps",
+        "few_threads",
+        "daemon_lock",
+    ]
+
+
+def test_few_threads(rule: Any) -> None:
+    sleep = cause("slept", 200 * MS, how="sleep", syscall="clock_nanosleep")
+    result = rule(causes=[cause("no_thread", 800 * MS), sleep], threads=1, waiters=8)
+    assert codes(result) == ["few_threads", "daemon_sleeps"]
+    reason = result.findings[0].reason
+    assert (reason.figures["threads"], reason.figures["callers"]) == (1, 8)
+    # One caller: a thread is busy for a while after its reply.
+    assert "few_threads" not in codes(rule(causes=[cause("no_thread", 240 * MS)], threads=1))
+
+
+def test_cpu(rule: Any) -> None:
+    taken = cause("daemon_cpu", 300 * MS, pid=OTHER)
+    own = cause("daemon_cpu", 100 * MS)
+    result = rule(causes=[taken, own, cause("passing", 600 * MS)])
+    assert codes(result) == ["cpu_taken"]
+    reason = result.findings[0].reason
+    assert reason.subject["comm"] == "other" and reason.figures["taker_share"] == 0.75
+    assert codes(rule(causes=[cause("daemon_cpu", 140 * MS, pid=OTHER)])) == []
+    callers = rule(causes=[cause("caller_cpu", 300 * MS, pid=OTHER)])
+    assert callers.findings[0].reason.subject["whose"] == "workload"
+
+
+def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None:
+    row = fusetools.session.Throttled("/sys/fs/cgroup/x", "daemon", 9, 350 * MS)
+    causes = [cause("daemon_cpu", 400 * MS, pid=OTHER), cause("passing", 600 * MS)]
+    THROTTLED.append((row,))
+    result = rule(causes=causes)
+    assert codes(result) == ["cpu_quota"]
+    reason = result.findings[0].reason
+    assert (reason.figures["times"], reason.figures["time_ns"]) == (9, 350 * MS)
+    # A quota that hardly stopped it explains nothing.
+    row = fusetools.session.Throttled("/sys/fs/cgroup/x", "daemon", 1, 1 * MS)
+    THROTTLED.append((row,))
+    assert codes(rule(causes=causes)) == ["cpu_taken"]
+
+
+def test_computing(rule: Any) -> None:
+    assert codes(rule(causes=[cause("computes", 500 * MS)])) == ["daemon_cpu"]
+
+
+def again(ns: int, pid: int = PID, requests: int = 900) -> dict[str, Any]:
+    """Parts of an answer: getattr of the same 40 files."""
+    rest = 1000 * MS - ns
+    return {
+        "operations": [("getattr", (1000, 1000 * MS, 0))],
+        "asked": [asked("getattr", 1000, 1000 - requests, requests)],
+        "classes": [
+            ("again", "getattr", pid, requests, ns),
+            ("needed", "getattr", PID, 1000 - requests, rest),
+        ],
+        "class_places": [("again", "getattr", 0, requests, ns)],
+        "causes": [cause("passing", 1000 * MS)],
+    }
+
+
+def test_caches_off(rule: Any) -> None:
+    result = rule(**again(800 * MS))
+    assert codes(result) == ["caches_off"]
+    figures = result.findings[0].reason.figures
+    assert (figures["times"], figures["distinct"], figures["saved_share"]) == (10.0, 100, 0.9)
+    # Few repetitions; or each question once; or the time is elsewhere.
+    assert codes(rule(**again(800 * MS, requests=90))) == []
+    assert codes(rule(**again(50 * MS))) == []
+
+
+def test_one_hammering_process(rule: Any) -> None:
+    parts = again(800 * MS, OTHER)
+    parts["processes"] = [(OTHER, 970, 800 * MS), (PID, 30, 200 * MS)]
+    parts["of_process"] = [(OTHER, "getattr", 0, 970, 800 * MS), (PID, "read", 1, 30, 200 * MS)]
+    result = rule(**parts)
+    assert codes(result) == ["hammer"]
+    figures = result.findings[0].reason.figures
+    assert (figures["requests_share"], figures["per_second"]) == (0.97, 485)
+    # Alone it disturbs nobody; over many files it is a job's own work.
+    alone = {**parts, "processes": [(OTHER, 1000, 1000 * MS)]}
+    assert codes(rule(**alone)) == ["caches_off"]
+    spread = [(OTHER, "getattr", node, 97, 80 * MS) for node in range(3)]
+    assert codes(rule(**{**parts, "of_process": spread})) == ["caches_off"]
+
+
+def test_negative_lookups(rule: Any) -> None:
+    parts = {
+        "operations": [("lookup", (1000, 1000 * MS, 0))],
+        "asked": [asked("lookup", 900, 300, 600, negative=True)],
+        "classes": [("negative", "lookup", PID, 900, 900 * MS)],
+        "class_places": [("negative", "lookup", 0, 900, 900 * MS)],
+        "causes": [cause("passing", 1000 * MS)],
+    }
+    result = rule(**parts)
+    assert codes(result) == ["negative_lookups"]
+    reason = result.findings[0].reason
+    assert reason.figures["times"] == 3.0 and reason.subject["names"] == ("/dir/file/a",)
+    parts["asked"] = [asked("lookup", 400, 300, 100, negative=True)]
+    assert codes(rule(**parts)) == []
+
+
+def transfers(size: int, sequential: int = 990, **more: Any) -> dict[str, Any]:
+    return {
+        "operation": "read",
+        "waits": True,
+        "requests": 1000,
+        "ns": 1000 * MS,
+        "bytes": 1000 * size,
+        "sized": 1000,
+        "sequential": sequential,
+        "largest": size,
+        "sizes": [(size, 1000)],
+        "files": [(0, 1000, 1000 * MS, 1000 * size, 1, 1000 * size)],
+        **more,
+    }
+
+
+def test_small_requests(rule: Any) -> None:
+    parts = {
+        "classes": [("small", "read", PID, 990, 900 * MS)],
+        "class_places": [("small", "read", 0, 990, 900 * MS)],
+        "causes": [cause("passing", 1000 * MS)],
+    }
+    result = rule(transfers=[transfers(512)], **parts)
+    assert codes(result) == ["small_requests"]
+    assert result.findings[0].reason.figures["size_bytes"] == 512
+    assert codes(rule(transfers=[transfers(131072)], **parts)) == []
+    assert codes(rule(transfers=[transfers(512, sequential=100)], **parts)) == []
+
+
+def test_read_again(rule: Any) -> None:
+    files = [(0, 1000, 900 * MS, 60_000_000, 20, 3_000_000)]
+    result = rule(transfers=[transfers(131072, files=files)], causes=[cause("passing", 1000 * MS)])
+    assert codes(result) == ["read_again"]
+    figures = result.findings[0].reason.figures
+    assert (figures["opens"], figures["times"]) == (20, 20.0)
+    once = [(0, 1000, 900 * MS, 60_000_000, 20, 50_000_000)]
+    assert codes(rule(transfers=[transfers(131072, files=once)])) == []
+
+
+def test_metadata_for_each_write(rule: Any) -> None:
+    calls = [("getxattr", "write", (500, 210 * MS, 500))]
+    classes = [("needed", "getxattr", PID, 500, 300 * MS)]
+    assert codes(rule(calls=calls, classes=classes)) == ["metadata_for_each_write"]
+    calls = [("getxattr", "getxattr", (500, 210 * MS, 500))]
+    assert codes(rule(calls=calls, classes=classes)) == []
+
+
+def test_lookups_of_a_list(rule: Any) -> None:
+    classes = [("needed", "lookup", PID, 500, 300 * MS)]
+    assert codes(rule(listed=(5, (500, 300 * MS, 0)), classes=classes)) == ["stat_for_each_entry"]
+    assert codes(rule(listed=(400, (500, 300 * MS, 0)), classes=classes)) == []
+
+
+def test_errors(rule: Any) -> None:
+    operations = [("open", (100, 1000 * MS, 12))]
+    found = rule(operations=operations, errors=[("open", -5, (12, 100 * MS, 12))])
+    assert codes(found) == ["errors_frequent"]
+    assert found.findings[0].reason.subject["error"] == "EIO"
+    assert codes(rule(operations=operations, errors=[("open", -2, (12, 100 * MS, 12))])) == []
+    assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
+
+
+def test_the_recording_comes_last(rule: Any) -> None:
+    parts = again(800 * MS)
+    result = rule(**{**parts, "recording": 600 * MS})
+    assert codes(result) == ["caches_off", "recording_disturbs"]
+    assert sum(finding.share for finding in result.findings) <= 1
+    assert result.findings[0].share == pytest.approx(0.8 * 0.4)
+
+
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    yield
+    THROTTLED.clear()
+
+
+def test_codes_are_those_of_reasons() -> None:
+    known = {code.value for code in Code}
+    result = fusetools.open(DEMO).why()
+    assert set(result.looked) <= known and len(set(result.looked)) == len(result.looked)
