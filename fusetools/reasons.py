@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
 
-from fusetools.figures import ago, binary, plural, share, took
+from fusetools.figures import ago, binary, duration, plural, share, took
 
 
 class Code(str, Enum):
@@ -146,6 +146,8 @@ class Code(str, Enum):
     WAIT_CONDITION = "wait_condition"
     WAIT_SLEEP = "wait_sleep"
     WAIT_FILE_LOCK = "wait_file_lock"
+    WAIT_OWN_LOCK = "wait_own_lock"
+    WAIT_CALLERS_LOCK = "wait_callers_lock"
     WAIT_CHILD = "wait_child"
     WAIT_DESCRIPTOR = "wait_descriptor"
     WAIT_FILE = "wait_file"
@@ -156,6 +158,7 @@ class Code(str, Enum):
     HALT_TRACED = "halt_traced"
     HALT_STOPPED = "halt_stopped"
     HALT_ZOMBIE = "halt_zombie"
+    HALT_KILLED = "halt_killed"
 
     # Links of a chain of waits
     LINK_THREAD = "link_thread"
@@ -193,6 +196,9 @@ class Code(str, Enum):
     HANG_UNEXAMINED = "hang_unexamined"
     HANG_UNREAD = "hang_unread"
     HANG_UNANSWERED = "hang_unanswered"
+    HANG_OLDER = "hang_older"
+    LOCK_HOLDER_UNKNOWN = "lock_holder_unknown"
+
     # Findings: why callers waited
     DAEMON_SLEEPS = "daemon_sleeps"
     DAEMON_LOCK = "daemon_lock"
@@ -474,18 +480,39 @@ def _background(words: Words) -> str:
     return f"the background list is full{limit}: {', and '.join(held)}"
 
 
+def _older(words: Words) -> str:
+    figures = words.reason.figures
+    age, server = figures.get("age_ns", 0), figures.get("server_ns", 0)
+    return (
+        f"the request of {_who(words)}, {ago(age / 1e9)} old, is older than its server "
+        f"{words['server']}, which began {duration(age - server)} later"
+    )
+
+
+def _callers_lock(words: Words) -> str:
+    """A lock that only the daemon knows: whoever else has the file open may hold it."""
+    waits = f"waits{_in(words)} for a lock on {_file(words)}"
+    holders = words.each("holders")
+    if not holders:
+        return f"{waits}; no other process here has it open"
+    if len(holders) == 1:
+        return f"{waits}, held by {holders[0]}, the only other process that has it open"
+    more = int(words.reason.figures.get("openers", 0)) - len(holders)
+    rest = f" or {more:,} more" if more > 0 else ""
+    return f"{waits}, held by one of those that have it open: {words.listed('holders')}{rest}"
+
+
 def _unanswered(words: Words) -> str:
     count = int(words.reason.figures.get("requests", 0))
+    which = f"{count:,} requests that it has" if count else "requests that it has"
+    which = "1 request that it has" if count == 1 else which
     if "part" in words:
-        read = f"those of the {count} requests that were sent to it"
-        read = "all that was sent to it" if count == 1 else read
-    elif count == 1:
-        read = "the request that waits"
-    else:
-        read = f"all {count} requests that wait" if count else "the requests"
-    where = "in io_uring_enter for more, or for something else"
-    more = where if "waits_in" in words else "for more"
-    return f"{words['daemon']} has read {read} and waits {more}"
+        which = f"those of {count:,} requests that were sent to it and that it has"
+    where = "io_uring_enter for new requests, or for something else"
+    waits = f"waits in {where}" if "waits_in" in words else "waits for new requests"
+    verb = "has" if count == 1 and "part" not in words else "have"
+    age = _since(words, " for {}")
+    return f"{words['daemon']} {waits}, and {which} read {verb} waited for an answer{age}"
 
 
 def _unexamined(words: Words) -> str:
@@ -938,6 +965,14 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         ),
         "",
     ),
+    Code.WAIT_OWN_LOCK: (
+        lambda words: (
+            f"waits in {words['call']} for a lock of {words.get('path', 'a file')} that its own "
+            "process holds for another caller"
+        ),
+        "",
+    ),
+    Code.WAIT_CALLERS_LOCK: (_callers_lock, ""),
     Code.WAIT_CHILD: (_child, ""),
     Code.WAIT_DESCRIPTOR: (_descriptors, ""),
     Code.WAIT_FILE: ("waits in {call} for {path}", ""),
@@ -946,6 +981,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.HALT_TRACED: ("stopped by its tracer, {tracer}", ""),
     Code.HALT_STOPPED: ("stopped (SIGSTOP)", ""),
     Code.HALT_ZOMBIE: ("a zombie", "it has ended, and its parent has not noticed"),
+    Code.HALT_KILLED: (
+        "killed",
+        "thread {thread} is still in the kernel ({call}) and keeps the connection: only an abort "
+        "ends it",
+    ),
     Code.LINK_THREAD: (
         lambda words: f"{_who(words)} {words['doing']}{_since(words, ' ({})')}",
         "",
@@ -1027,8 +1067,19 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: (
             "what those of its tasks wait for that have no thread cannot be known"
             if "runtime" in words
-            else "which of its threads should answer cannot be known"
+            else "whether it dropped or keeps them, or the kernel refused its answers, cannot be "
+            "known at a moment; a recording of COMMAND, which repeats the call, shows it"
         ),
+    ),
+    Code.HANG_OLDER: (
+        _older,
+        "its reader has ended, unless {server} read it and dropped it; only FUSE_NOTIFY_RESEND or "
+        "an abort ends it",
+    ),
+    Code.LOCK_HOLDER_UNKNOWN: (
+        "who holds the lock of {path} that {comm} (pid {pid}) waits for cannot be known",
+        "no other process here has the file open; it may be a caller on another host, or the "
+        "daemon has lost a release",
     ),
     Code.DAEMON_SLEEPS: (_of_time, _sleeps),
     Code.DAEMON_LOCK: (_of_time, _lock),

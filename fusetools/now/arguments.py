@@ -24,6 +24,7 @@ MOST_WAITED = 256  # descriptors of one poll or epoll
 MOST_LOCKS = 4 << 20  # bytes of /proc/locks: any user can hold millions
 
 _SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, that of 32-bit programs, F_OFD_SETLKW
+_LOCK_NB, _LOCK_UN = 4, 8  # of flock
 _FORKS = ("vfork", "fork", "clone", "clone3")
 _P_PID, _P_PIDFD = 1, 3
 
@@ -49,13 +50,14 @@ class PlaceRow(TypedDict):
 
 class Details(TypedDict):
     """``child``: the one that a thread waits for, -1: any of its process, 0: none; ``descriptors``:
-    number, link, and the process that a pidfd stands for."""
+    number, link, and the process that a pidfd stands for; ``locks``: as in Task."""
 
     descriptors: list[tuple[int, str, int]]
     places: list[PlaceRow]
     lock: LockRow | None
     child: int
     connects: str
+    locks: bool
 
 
 def details(
@@ -82,7 +84,7 @@ def details(
             sets = [memory.peek(address, (count + 63) // 64 * 8) for address in arguments[1:3]]
             bits = [int.from_bytes(data, "little") for data in sets]  # to be read, written
             numbers += [n for n in range(count) if (bits[0] | bits[1]) >> n & 1]
-        elif call.name.startswith("epoll_"):
+        elif call.name.startswith("epoll_") and call.name != "epoll_ctl":
             info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
             numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)]
             numbers = numbers[:MOST_WAITED]
@@ -130,7 +132,15 @@ def details(
         "lock": lock,
         "child": child,
         "connects": connects,
+        "locks": _locks(call.name, arguments),
     }
+
+
+def _locks(call: str, arguments: list[int]) -> bool:
+    """Return whether a system call waits until it gets a file lock."""
+    if call == "flock":
+        return not arguments[1] & (_LOCK_NB | _LOCK_UN)
+    return call == "fcntl" and arguments[1] in _SETLKW
 
 
 def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:

@@ -31,6 +31,8 @@ FEW, MANY = 128, 1024  # descriptors, at first and later: a daemon's device is a
 SERVES = "fuse_dev_do_read"  # where a thread of a daemon waits for a request
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
+_PENDING = re.compile(r"^S(?:ig|hd)Pnd:\s*([0-9a-f]+)", re.MULTILINE)
+_SIGKILL = 1 << 8
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
@@ -86,10 +88,10 @@ HeldRow = tuple[str, str]  # the link of a descriptor; "r", "w" or "rw"
 
 
 class TaskRow(TypedDict):
-    """As in Task, ``tracer`` 0 unless it is stopped; ``syscall``: its number, arguments, stack and
-    instruction pointer; ``ran``: ms of the clock of its CPU when it last ran, 0 if it was moved to
-    that one asleep, None if the kernel does not show it; ``switches``: how often it gave up its
-    CPU."""
+    """As in Task, ``tracer`` 0 unless it is stopped; ``killed``: it has a SIGKILL to take;
+    ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of the clock of
+    its CPU when it last ran, 0 if it was moved to that one asleep, None if the kernel does not show
+    it; ``switches``: how often it gave up its CPU."""
 
     comm: str
     state: str
@@ -100,6 +102,7 @@ class TaskRow(TypedDict):
     switches: int
     cpu: int
     tracer: int
+    killed: bool
 
 
 def text(name: str, most: int = 1 << 20) -> str:
@@ -345,6 +348,7 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
         "switches": sum(map(int, switches)),
         "cpu": stat.cpu,
         "tracer": _tracer(status) if stat.state in "Tt" else 0,
+        "killed": any(int(mask, 16) & _SIGKILL for mask in _PENDING.findall(status)),
     }
     return pid, tid, row
 

@@ -8,7 +8,7 @@ from typing import Union
 
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
 from fusetools.now.threads import cannot_send, has_request, has_work
-from fusetools.reasons import Code, Reason
+from fusetools.reasons import Code, Reason, Value
 
 SKEW = 0.02  # seconds by which the clocks of CPUs may differ
 DEEPEST = 32  # of a chain
@@ -73,7 +73,11 @@ class Graph:
         """Return whether a thread waits for a FUSE mount, but its paths do not show for which."""
         names = (*task.stack, task.wchan)
         notifies = any(name.startswith(_NOTIFY) for name in names)
-        if task.state not in "DS" or task.reads_device or notifies or task.holders:
+        if task.state not in "DS" or task.reads_device or notifies:
+            return False
+        if task.holders:  # of a lock that the kernel knows: no request is waited for
+            on_mounts = [n for place in task.places for n in place.on if self._is_fuse(n)]
+            self.places.update((task.tid, number) for number in on_mounts[:1])
             return False
         if not task.in_fuse and not task.in_autofs and not self._waits_in_kernel(task):
             return False
@@ -91,6 +95,10 @@ class Graph:
         self.tasks[task.tid] = task
         self.of[task.pid] = [task if own.tid == task.tid else own for own in self.of[task.pid]]
         return False
+
+    def _is_fuse(self, number: int) -> bool:
+        connection = self.connections.get(number)
+        return connection is not None and connection.fstype != "autofs"
 
     @staticmethod
     def _waits_in_kernel(task: Task) -> bool:
@@ -165,6 +173,11 @@ class Graph:
         if process.frozen:
             return Reason(Code.HALT_FROZEN, {"group": process.frozen})
         own = self.of.get(process.pid, ())
+        left = [task for task in own if task.state not in "ZX"]
+        if left and all(task.killed or task.exits for task in left):
+            last = max(left, key=lambda task: (task.state == "D", task.tid))
+            subject: dict[str, Value] = {"thread": last.tid, "call": _last(last)}
+            return Reason(Code.HALT_KILLED, subject, {"threads": len(left)})
         halted = all(task.state in "TtDZX" for task in own)
         if process.state == "t" and process.tracer and halted:
             return Reason(Code.HALT_TRACED, {"tracer": self.named(process.tracer)})
@@ -178,12 +191,13 @@ class Graph:
             return []
         if task.lock and not task.lock.gone and task.lock.owner in self.tasks:
             return [self.tasks[task.lock.owner]]
-        if task.tid in self.places:
+        if task.tid in self.places and not task.holders:
             return [self.connections[self.places[task.tid]]]
         if any(name.startswith(INVALIDATES) for name in task.stack) and task.pid in self.daemons:
             return [self.connections[self.daemons[task.pid]]]
         pids = [pid for fd in task.descriptors for pid in ends(fd)]
-        pids += [*task.children, *task.holders]
+        # A lock of its own process is one that a daemon holds for a caller: no circle.
+        pids += [*task.children, *(pid for pid in task.holders if pid != task.pid)]
         return [self.processes[pid] for pid in dict.fromkeys(pids) if pid in self.processes]
 
     def follow(self, task: Task) -> tuple[list[Node], list[Node]]:
@@ -230,6 +244,11 @@ class Graph:
     def threads(self, pids: Iterator[int] | tuple[int, ...]) -> list[Task]:
         """Return the threads of these processes."""
         return [task for pid in pids for task in self.of.get(pid, ())]
+
+
+def _last(task: Task) -> str:
+    """Return the kernel's function that a thread sleeps in."""
+    return next((name for name in (*task.stack, task.wchan) if name), "")
 
 
 def ends(fd: Descriptor) -> tuple[int, ...]:

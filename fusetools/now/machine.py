@@ -26,7 +26,7 @@ from fusetools.host.mounts import (
     parse_mountinfo,
 )
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
-from fusetools.now import arguments, cgroups, children, sockets, syscalls
+from fusetools.now import arguments, cgroups, children, sockets, syscalls, taskstats
 from fusetools.now.bounded import Asker
 from fusetools.now.census import Census, by_suspicion
 from fusetools.now.fusectl import counter, fusectl
@@ -43,6 +43,7 @@ from fusetools.now.moment import (
 )
 from fusetools.now.own import own_processes
 from fusetools.now.places import Table
+from fusetools.now.threads import in_callback
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
@@ -78,6 +79,7 @@ class _Reader(Asker):
     def __init__(self, limit: float) -> None:
         super().__init__(limit, PATIENCE)
         self.begin = time.monotonic()
+        self.dated = 0.0  # time of daemons' and callers' ages
         self.hidden: list[int] = []  # threads that may wait, and were not examined closely
         self.unread = 0  # mount namespaces
         self.kernel: set[int] = set()  # its threads
@@ -157,7 +159,11 @@ class _Reader(Asker):
         ]
         tasks += self._stacks(self._tasks(further[:MOST_THREADS], processes), near)
         tasks = self._faults([_with_lock(task, of) for task in tasks])
+        tasks = self._openers(tasks)
+        connections = [_with_servers(c, processes, tasks) for c in connections]
+        self._date({pid for c in connections if c.waiting for pid in c.servers}, processes)
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
+        interesting |= {pid for task in tasks for pid in task.openers}
         interesting |= {process.tracer for process in processes.values()}
         hidden = suspects.intersection(self.hidden)
         names = users()
@@ -221,6 +227,8 @@ class _Reader(Asker):
         unknown = [pid for pid, row in closer.items() if any(n is None for _, n in row["fuse"])]
         commands = dict(self.each(unknown, children.arguments, MOUNTS))
         processes = {}
+        now, ticks = time.clock_gettime(time.CLOCK_BOOTTIME), os.sysconf("SC_CLK_TCK")
+        now -= time.monotonic() - self.begin
         for pid, row in census.rows.items():
             more = closer.get(pid)
             uid = more["uid"] if more else None
@@ -234,6 +242,7 @@ class _Reader(Asker):
                 user="" if uid is None else names.get(uid, str(uid)),
                 cgroup=more["cgroup"] if more else "",
                 tracer=more["tracer"] if more else 0,
+                since=max(now - row["start"] / ticks, 0.0),
                 fuse=tuple(number for _, number in more["fuse"]) if more else (),
                 threads=tuple(row["threads"]),
                 arguments=tuple(commands.get(pid, ())),
@@ -310,6 +319,7 @@ class _Reader(Asker):
         tasks: list[_Called] = []
         undated: dict[int, int] = {}
         begin = time.monotonic()
+        self.dated = self.dated or begin
         rows = [
             (pid, tid, row)
             for pid, tid, row in self.each(wanted, children.task, TASKS, self.hidden)
@@ -343,7 +353,10 @@ class _Reader(Asker):
                 sp=sp or 0,
                 pc=pc or 0,
                 tracer=row["tracer"],
+                killed=row["killed"],
             )
+            if task.exits:
+                task = replace(task, call="exit")
             tasks.append((task, known, values))
             if not row["ran"]:
                 undated[tid] = row["switches"]
@@ -379,7 +392,7 @@ class _Reader(Asker):
         arguments."""
         by_tid = {task.tid: task for task, _, _ in tasks}
         calls = {task.tid: (call, values) for task, call, values in tasks}
-        waiting = [(task.pid, task.tid) for task, call, _ in tasks if call and task.state in "SD"]
+        waiting = [(task.pid, task.tid) for task, call, _ in tasks if call and task.state in "SDTt"]
 
         def details(item: tuple[int, int]) -> tuple[int, arguments.Details]:
             pid, tid = item
@@ -403,6 +416,7 @@ class _Reader(Asker):
                 ),
                 lock=Lock(**row["lock"]) if row["lock"] else None,
                 connects=row["connects"],
+                locks=row["locks"],
                 children=below if row["child"] < 0 else (row["child"],) if row["child"] else (),
             )
         return [self._of_kernel(task) for task in by_tid.values()]
@@ -474,6 +488,47 @@ class _Reader(Asker):
             for task in tasks
         ]
 
+    def _date(self, pids: set[int], processes: dict[int, Process]) -> None:
+        """Note when these processes began, to the microsecond where the kernel tells."""
+        later = self.dated - self.begin
+        for pid in pids & processes.keys():
+            since = processes[pid].since
+            processes[pid] = replace(processes[pid], since=None if since is None else since + later)
+        for rows in self.each([sorted(pids)] if pids else [], taskstats.began):
+            for pid, start in rows:
+                processes[pid] = replace(processes[pid], since=max(self.dated - start, 0.0))
+
+    def _openers(self, tasks: list[Task]) -> list[Task]:
+        """Return the tasks, those that wait for a lock which only a daemon of FUSE knows with the
+        processes that may hold it: others that have the file open, by any descriptor."""
+        waiters = {task.tid: task.descriptors[0].link for task in tasks if _of_daemon(task)}
+        held = self._holders(set(waiters.values()))
+        waiting: dict[str, set[int]] = {}
+        for task in tasks:
+            if task.tid in waiters:
+                waiting.setdefault(waiters[task.tid], set()).add(task.pid)
+        parents = {child: pid for pid, own in self.children.items() for child in own}
+
+        def above(pid: int) -> set[int]:
+            found: set[int] = set()
+            while (pid := parents.get(pid, 0)) and pid not in found:
+                found.add(pid)
+            return found
+
+        def openers(task: Task) -> tuple[int, ...]:
+            link = waiters[task.tid]
+            # What a parent has opened is the same open file for its children: they share flock's
+            # locks, and one that waits has not the lock.
+            same = {pid for one in waiting[link] for pid in (one, *above(one))}
+            others = held.get(link, {}).keys() - same
+            if task.call == "flock":
+                others = {pid for pid in others if others.isdisjoint(above(pid))}
+            return tuple(sorted(others))
+
+        return [
+            replace(task, openers=openers(task)) if task.tid in waiters else task for task in tasks
+        ]
+
     def _stacks(self, tasks: list[Task], near: set[int]) -> list[Task]:
         """The tasks, with user stacks of daemons' threads that wait for anything but requests."""
         if self.machine != "x86_64":
@@ -520,6 +575,21 @@ class _Reader(Asker):
 
         return hangs
 
+    def _holders(self, links: set[str]) -> dict[str, dict[int, str]]:
+        """Return the processes that have these links of descriptors open, and how ("r", "w")."""
+        holders: dict[str, dict[int, str]] = {}
+        wanted = frozenset(links)
+        pids = (int(name) for name in os.listdir("/proc") if name.isdecimal() and links)
+        left = [((0, wanted), pid) for pid in pids]
+        while left:  # some descriptors of each at a time
+            answers = self.each(left, children.holding)
+            for pid, rows, _ in answers:
+                for link, mode in rows:
+                    own_modes = holders.setdefault(link, {})
+                    own_modes[pid] = own_modes.get(pid, "") + mode
+            left = [((following, wanted), pid) for pid, _, following in answers if following]
+        return holders
+
     def _peers(self, tasks: list[Task]) -> list[Task]:
         """The tasks with the other ends of sockets and pipes."""
         links = {(task.pid, task.tid, fd.link) for task in tasks for fd in task.descriptors}
@@ -550,17 +620,7 @@ class _Reader(Asker):
                 others[f"socket:[{inode}]"] = ends_of
         ends = {link for link in inodes if link.startswith("pipe:[")}
         ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}
-        holders: dict[str, dict[int, str]] = {}
-        wanted_links = frozenset(ends)
-        pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
-        left = [((0, wanted_links), pid) for pid in pids]
-        while left:  # some descriptors of each at a time
-            answers = self.each(left, children.holding)
-            for pid, rows, _ in answers:
-                for link, mode in rows:
-                    own_modes = holders.setdefault(link, {})
-                    own_modes[pid] = own_modes.get(pid, "") + mode
-            left = [((following, wanted_links), pid) for pid, _, following in answers if following]
+        holders = self._holders(ends)
 
         def ended(task: Task, fd: Descriptor) -> Descriptor:
             if fd.link.startswith("pipe:["):
@@ -582,6 +642,11 @@ class _Reader(Asker):
             replace(task, descriptors=tuple(ended(task, fd) for fd in task.descriptors))
             for task in tasks
         ]
+
+
+def _of_daemon(task: Task) -> bool:
+    """Return whether a task waits for a file lock of which only a daemon of FUSE knows."""
+    return task.in_lock and not task.holders and bool(task.descriptors)
 
 
 # flush-MAJOR:MINOR: writeback of a file system; loopN: requests of a loop device.
@@ -671,6 +736,40 @@ def _with_daemon(
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))
     return replace(mount, daemon=daemon.pid, holders=tuple(sorted(p.pid for p in own)))
+
+
+# Calls of a process that only supervises another one: it waits for a child or a signal.
+_SUPERVISES = {"wait4", "waitid", "pause", "rt_sigsuspend", "rt_sigtimedwait"}
+
+
+def _with_servers(
+    mount: Connection, processes: dict[int, Process], tasks: list[Task]
+) -> Connection:
+    """Return the mount with the processes that read its requests: those with a thread that waits
+    for one, or was stopped while it did; else the one that most probably works on some."""
+    holders = [processes[pid] for pid in mount.holders if pid in processes]
+    if mount.daemon is None or mount.fstype == "autofs" or not holders:
+        return mount
+    of: dict[int, list[Task]] = {process.pid: [] for process in holders}
+    for task in tasks:
+        if task.pid in of:
+            of[task.pid].append(task)
+    reading = {pid for pid, own in of.items() if any(task.on_device for task in own)}
+
+    def rank(process: Process) -> tuple[bool, bool, bool, bool, bool, int, int]:
+        own = of[process.pid]
+        return (
+            process.state not in "ZX",
+            process.pid in reading,
+            any(map(in_callback, own)),
+            not own or any(task.call not in _SUPERVISES for task in own),
+            process.state == "T",  # somebody waits for it
+            len(process.threads),
+            -process.pid,
+        )
+
+    daemon = max(holders, key=rank)
+    return replace(mount, daemon=daemon.pid, servers=tuple(sorted({daemon.pid, *reading})))
 
 
 def _counted(connection: Connection, directory: int) -> Connection:

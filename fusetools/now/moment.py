@@ -73,7 +73,10 @@ class Task:
     """A thread. ``age``: s since it last ran, None if the kernel does not show it; ``stack``: the
     kernel's functions, innermost first, ``user`` its own, if they could be read; ``sp`` and ``pc``:
     its stack and instruction pointers; ``places``: of its call's paths; ``children``: one of which
-    it waits for; ``holders``: processes that hold the file lock it waits for."""
+    it waits for; ``locks``: its call waits until it gets a file lock; ``holders``: the processes
+    that hold that lock, as the kernel knows, ``openers``: those that have the file open and may
+    hold it, where only its file system's daemon knows; ``killed``: it ends as soon as it leaves the
+    kernel."""
 
     pid: int
     tid: int
@@ -90,6 +93,9 @@ class Task:
     lock: Lock | None = None
     children: tuple[int, ...] = ()
     holders: tuple[int, ...] = ()
+    openers: tuple[int, ...] = ()
+    locks: bool = False
+    killed: bool = False
     tracer: int = 0
     connects: str = ""  # to a unix socket of that path
     user: tuple[str, ...] = ()
@@ -114,6 +120,17 @@ class Task:
         )
 
     @property
+    def in_lock(self) -> bool:
+        """It waits until another caller gives up a lock of a file on a FUSE mount: its daemon
+        answers then, or the kernel lets it go on."""
+        return bool(self.holders) or (self.locks and self.in_fuse)
+
+    @property
+    def exits(self) -> bool:
+        """It ends, and closes what it has open."""
+        return any(name.startswith(("do_exit", "do_group_exit")) for name in self.stack)
+
+    @property
     def polls(self) -> bool:
         """It waits for any of its descriptors."""
         return "poll" in self.call or "select" in self.call
@@ -131,6 +148,11 @@ class Task:
     @property
     def reads_device(self) -> bool:
         """A daemon's thread that waits for its next request."""
+        return self.on_device and self.state not in "Tt"
+
+    @property
+    def on_device(self) -> bool:
+        """It waits for its next request, or was stopped while it did: it is a server's thread."""
         names = (*self.stack, self.wchan)
         if any(name.startswith("fuse_dev_do_read") for name in names):
             return True
@@ -164,6 +186,7 @@ class Process:
     memory: str = ""
     quota: tuple[str, float] | None = None
     tracer: int = 0
+    since: float | None = None  # seconds since it began
     fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: unknown
     threads: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -173,7 +196,8 @@ class Process:
 class Connection:
     """A FUSE connection and where it is mounted; or an autofs mount for which somebody waits.
     ``waiting``: requests, None if unknown; ``also``: its other mount points; ``hidden``: a process
-    that cannot be seen may answer it."""
+    that cannot be seen may answer it; ``holders``: processes that have it open, ``servers``: those
+    that read its requests, as far as can be seen, ``daemon`` among them."""
 
     number: int
     path: str
@@ -184,6 +208,7 @@ class Connection:
     max_background: int | None = None
     daemon: int | None = None
     holders: tuple[int, ...] = ()
+    servers: tuple[int, ...] = ()
     why: str = ""  # why no daemon is known
     also: tuple[str, ...] = ()
     hidden: bool = False

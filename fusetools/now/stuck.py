@@ -8,6 +8,7 @@ something outside.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from fusetools.now.graph import INVALIDATES, MEMORY, SKEW, Graph, Node, ends
 from fusetools.now.moment import Connection, Moment, Process, Task
 from fusetools.now.threads import (
     cannot_send,
+    has_request,
     has_work,
     idles,
     in_callback,
@@ -32,11 +34,13 @@ OLDER = 1.0  # seconds after which a caller counts as stuck
 # SKEW if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
 # and a caller kept from going to sleep seems to wait for less. In s, and as a part of the age.
 TAKEN, PART_TAKEN = 0.1, 0.05
+AFTER = 0.001  # seconds, at least, between a request and its server's start
 _KINDS = {
     Code.HALT_FROZEN: "frozen",
     Code.HALT_TRACED: "traced",
     Code.HALT_STOPPED: "stopped",
     Code.HALT_ZOMBIE: "gone",
+    Code.HALT_KILLED: "killed",
 }
 
 
@@ -58,7 +62,7 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
         older_seconds=older,
         seconds=moment.seconds,
         notes=moment.notes,
-        unknown=verdict.unknown(moment, results, all_mounts=not paths),
+        unknown=verdict.unknown(moment, results, not paths, diagnosis.unheld),
         unread=moment.unread,
     )
 
@@ -67,6 +71,7 @@ class _Diagnosis:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.moment = graph.moment
+        self.unheld: list[Reason] = []  # file locks that are waited for
 
     def blocked(self, task: Task) -> Blocked:
         process = self.graph.processes.get(task.pid)
@@ -93,7 +98,9 @@ class _Diagnosis:
         graph = self.graph
         callers = graph.callers(connection.number)
         daemon = self._daemon(connection)
-        threads = graph.of.get(daemon.pid, []) if daemon else []
+        threads = graph.threads(connection.servers) or (
+            graph.of.get(daemon.pid, []) if daemon else []
+        )
         own = {task.tid for task in threads}
         old = [
             task
@@ -101,10 +108,22 @@ class _Diagnosis:
             if (task.age is None or task.age >= graph.older)
             and (task.tid not in own or task.in_fuse)
         ]
-        late = [task for task in old if not self.moment.is_own(task)]
+        others = [task for task in old if not self.moment.is_own(task)]
+        locked = [task for task in others if task.in_lock]
+        late = [task for task in others if task not in locked]
         causes = self._causes(connection, late)
-        ours = len(old) - len(late)
-        state = verdict.state(self.moment, connection, bool(causes), len(callers), ours)
+        ours = len(old) - len(others)
+        unheld = [] if causes else [t for t in locked if not (t.holders or t.openers)]
+        for task in unheld[:1]:
+            subject: dict[str, Value] = {
+                "path": task.path,
+                "comm": graph.comm(task),
+                "pid": task.pid,
+            }
+            self.unheld.append(Reason(Code.LOCK_HOLDER_UNKNOWN, subject))
+        state = verdict.state(
+            self.moment, connection, bool(causes), len(callers), ours, bool(unheld)
+        )
         outside = [task for task in callers if task.tid not in own and not self.moment.is_own(task)]
         return StuckMount(
             path=connection.path,
@@ -120,6 +139,8 @@ class _Diagnosis:
             callers=tuple(self.blocked(task) for task in outside),
             threads=tuple(self.blocked(task) for task in threads),
             own=ours,
+            locked=len(locked),
+            servers=connection.servers,
         )
 
     def _daemon(self, connection: Connection) -> Process | None:
@@ -149,13 +170,18 @@ class _Diagnosis:
 
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
+        graph = self.graph
         daemon = self._daemon(connection)
         ends_it = () if autofs else abort(connection, self.moment.fusectl)
         if daemon is None:
             return self._unserved(connection, ends_it) if late else []
-        if (halt := self.graph.halt(daemon)) and (late or not autofs):
+        servers = [graph.processes[pid] for pid in connection.servers if pid in graph.processes]
+        halts = {p.pid: halt for p in servers or [daemon] if (halt := graph.halt(p))}
+        daemon = graph.processes[next(iter(halts), daemon.pid)]
+        halt = halts.get(daemon.pid)
+        if halt and (late or not (autofs or len(halts) < len(servers))):
             kind = _KINDS[halt.code]
-            if kind == "gone" and not late:
+            if kind in ("gone", "killed") and not late:
                 return []
             chain = tuple(
                 Reason(Code.LINK_HOLDER, {"process": self.graph.named(pid)})
@@ -167,21 +193,47 @@ class _Diagnosis:
             return [Cause(kind, reason, chain, (*restart(daemon, halt), *ends_it))]
         if not late:
             return []
-        threads = self.graph.of.get(daemon.pid, [])
+        threads = graph.threads(connection.servers) or graph.of.get(daemon.pid, [])
         waits = [task for task in threads if has_work(task)]
         waits.sort(key=lambda task: (not in_callback(task), -(task.age or 0.0)))
-        causes = self._of_threads(daemon, waits, late)
+        # Threads also work for those that wait for a file lock.
+        callers = [*late, *(t for t in graph.callers(connection.number) if t.in_lock)]
+        causes = self._of_threads(daemon, waits, callers)
         if any(cause.kind == "condition" for cause in causes):
             causes = self._with_outside(daemon, waits, causes)
         if autofs:
             unknown = Reason(Code.HANG_AUTOFS_UNKNOWN, {"daemon": daemon.comm})
             return causes or [Cause("unanswered", unknown)]
+        if older := self._older(connection, threads, late):
+            causes = [] if len(older) == len(late) else causes
+            causes = [Cause("handover", self._successor(older[0], servers)), *causes]
         causes += self._general(connection, daemon, threads, late, bool(causes))
         ends_it = (*ends_it, *self._kill(connection, daemon))
         return [
             replace(cause, fixes=cause.fixes or (ends_it if not n else ()))
             for n, cause in enumerate(causes)
         ]
+
+    def _older(self, connection: Connection, threads: list[Task], late: list[Task]) -> list[Task]:
+        """Return the callers whose request is older than all that serve the mount, which wait for
+        new requests: no server has to read it."""
+        known = self.graph.processes
+        ages = [known[pid].since for pid in connection.servers if pid in known]
+        since = [age for age in ages if age is not None]
+        if not since or len(since) < len(ages) or not any(t.reads_device for t in threads):
+            return []
+        # A thread's age may be too small (TAKEN), not too large: it counts from its sleep.
+        least = max(since) + AFTER
+        return [t for t in late if has_request(t) and t.age is not None and t.age > least]
+
+    def _successor(self, task: Task, servers: list[Process]) -> Reason:
+        oldest = max(servers, key=lambda process: process.since or 0.0)
+        figures = {
+            "age_ns": round(1e9 * (task.age or 0.0)),
+            "server_ns": round(1e9 * (oldest.since or 0.0)),
+        }
+        subject = {**self._thread(task), "server": self.graph.named(oldest.pid)}
+        return Reason(Code.HANG_OLDER, subject, figures)
 
     @staticmethod
     def _unserved(connection: Connection, fixes: tuple[Fix, ...]) -> list[Cause]:
@@ -194,12 +246,12 @@ class _Diagnosis:
             return [Cause("unknown", Reason(Code.HANG_HIDDEN, subject), fixes=fixes)]
         return [Cause("gone", Reason(Code.HANG_GONE, subject), fixes=fixes)]
 
-    def _of_threads(self, daemon: Process, waits: list[Task], late: list[Task]) -> list[Cause]:
+    def _of_threads(self, daemon: Process, waits: list[Task], callers: list[Task]) -> list[Cause]:
         """Return why the daemon's threads that wait do not answer, one cause for all that wait for
         the same; the sure ones alone, if there are any."""
         by_key: dict[object, Cause] = {}
         tids: dict[object, list[int]] = {}
-        oldest = max((task.age for task in late if task.age is not None), default=None)
+        oldest = max((task.age for task in callers if task.age is not None), default=None)
 
         # A thread that waits for longer than the oldest caller works for none of them. Clocks may
         # differ: one a little longer counts if there is no other, or if it ends where another does.
@@ -416,7 +468,11 @@ class _Diagnosis:
             if connection.waiting and (full or early or unsent != 0):
                 subject["part"] = "sent"
             figures = {"requests": connection.waiting} if connection.waiting else {}
-            yield Cause("unanswered", Reason(Code.HANG_UNANSWERED, subject, figures))
+            if ages := [task.age for task in late if task.age is not None]:
+                figures["age_ns"] = round(1e9 * max(ages))
+            path = shlex.quote(connection.path or "PATH")
+            shown = f"fusetools record --mount {path} -- COMMAND"
+            yield Cause("unanswered", Reason(Code.HANG_UNANSWERED, subject, figures, shown))
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

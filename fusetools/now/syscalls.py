@@ -116,6 +116,7 @@ fadvise64 221 223 f0
 clock_nanosleep 230 115
 exit_group 231 94
 epoll_wait 232 - f0
+epoll_ctl 233 21 f2
 utimes 235 - p0
 waitid 247 95
 inotify_add_watch 254 27 p1

@@ -44,7 +44,11 @@ def accepts(task: Task) -> bool:
 def has_work(task: Task) -> bool:
     """It has not ended, and does not just wait for something to do, as far as its stack shows."""
     idle = task.reads_device or task.may_read_device or waits_for_workers(task)
+    idle = idle or task.call in SIGNALS
     return task.state not in "ZX" and not (idle or idles(task) or accepts(task))
+
+
+SIGNALS = ("pause", "rt_sigsuspend", "rt_sigtimedwait")  # which wait for a signal alone
 
 
 def in_callback(task: Task) -> bool:

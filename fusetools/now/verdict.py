@@ -7,21 +7,30 @@ from collections.abc import Iterator, Sequence
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.now.moment import Connection, Moment
+from fusetools.reasons import Reason
 from fusetools.results.stuck import StuckMount, Unknown
 
 MOST_NAMED = 8  # processes and threads
 AS_ROOT = "sudo fusetools stuck"
 
 
-def state(moment: Moment, connection: Connection, caused: bool, callers: int, own: int) -> str:
+def state(
+    moment: Moment,
+    connection: Connection,
+    caused: bool,
+    callers: int,
+    own: int,
+    unheld: bool = False,
+) -> str:
     """Return StuckMount.state. ``caused``: a cause of a hang was found; ``own``: those callers that
-    are fusetools and have waited for long."""
+    are fusetools and have waited for long; ``unheld``: a file lock is waited for whose holder is
+    not known."""
     if caused:
         return "stuck"
     # All requests are theirs: nobody else waits, seen or not.
     if own and own == callers == connection.waiting:
         return "own"
-    if _is_unknown(moment, connection):
+    if unheld or _is_unknown(moment, connection):
         return "unknown"
     return "busy" if callers or connection.waiting else "quiet"
 
@@ -37,11 +46,14 @@ def _is_unknown(moment: Moment, connection: Connection) -> bool:
     return moment.partial or not counted
 
 
-def unknown(moment: Moment, mounts: Sequence[StuckMount], all_mounts: bool) -> tuple[Unknown, ...]:
+def unknown(
+    moment: Moment, mounts: Sequence[StuckMount], all_mounts: bool, unheld: Sequence[Reason] = ()
+) -> tuple[Unknown, ...]:
     """Return why it is not known whether one of these mounts hangs, or another one if they are all
     that are known; nothing if it is known."""
     doubt = any(mount.state == "unknown" for mount in mounts)
-    return tuple(_reasons(moment)) if doubt or (all_mounts and _elsewhere(moment)) else ()
+    more = tuple(_reasons(moment)) if doubt or (all_mounts and _elsewhere(moment)) else ()
+    return (*(Unknown("lock", reason.text) for reason in unheld), *more)
 
 
 def _elsewhere(moment: Moment) -> bool:

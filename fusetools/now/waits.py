@@ -54,6 +54,8 @@ def wait(graph: Graph, task: Task) -> Reason:
     if task.call in SLEEPS:
         return reason(Code.WAIT_SLEEP)
     path = {"path": task.path} if task.path else {}
+    if task.pid in task.holders:
+        return reason(Code.WAIT_OWN_LOCK, path)
     if task.holders:
         held = tuple(map(graph.named, task.holders[:MOST]))
         return reason(Code.WAIT_FILE_LOCK, {**path, "holders": held})
@@ -89,6 +91,11 @@ def _mount(graph: Graph, task: Task) -> Reason:
     subject: dict[str, Value] = {"mount": connection.path}
     subject.update({"call": task.call} if task.call else {})
     subject.update({"path": task.path} if task.path else {})
+    if task.in_lock:
+        others = task.holders or task.openers
+        held = {"holders": tuple(map(graph.named, others[:MOST]))} if others else {}
+        code = Code.WAIT_FILE_LOCK if task.holders else Code.WAIT_CALLERS_LOCK
+        return Reason(code, {**subject, **held}, {"openers": len(others)})
     locked = any(name.startswith(LOCKS) for name in names[:3])
     if locked or not (task.in_fuse or any(name.startswith(PAGES) for name in names)):
         return Reason(Code.WAIT_KERNEL_LOCK, subject)

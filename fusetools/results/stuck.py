@@ -71,9 +71,9 @@ class Cause:
 
 # The surest first.
 KINDS = (
-    "autofs", "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation",
-    "reload", "lock", "memory", "process", "socket", "mount", "file", "sleep", "condition",
-    "on_cpu", "unknown", "background", "unread", "unanswered",
+    "autofs", "gone", "killed", "stopped", "traced", "frozen", "handover", "deadlock", "own_mount",
+    "invalidation", "reload", "lock", "memory", "process", "socket", "mount", "file", "sleep",
+    "condition", "on_cpu", "unknown", "background", "unread", "unanswered",
 )  # fmt: skip
 
 
@@ -81,7 +81,9 @@ KINDS = (
 class StuckMount:
     """A connection: ``state`` is stuck (callers wait for longer than ``older_seconds``, or its
     daemon cannot answer), unknown (a caller or the daemon could not be examined), own (``own``
-    processes of fusetools wait, and nobody else), busy (requests wait, none for long) or quiet."""
+    processes of fusetools wait, and nobody else), busy (requests wait, none for long but those of
+    ``locked`` callers, which wait for a file lock that another one holds) or quiet. ``servers``:
+    the processes that read its requests, ``daemon`` among them."""
 
     path: str
     fstype: str
@@ -96,6 +98,8 @@ class StuckMount:
     callers: tuple[Blocked, ...] = ()
     threads: tuple[Blocked, ...] = ()
     own: int = 0
+    locked: int = 0
+    servers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class Unknown:
     fix: str = ""
 
 
-UNKNOWN = ("time", "user", "pid_namespace", "fusectl")
+UNKNOWN = ("time", "user", "pid_namespace", "fusectl", "lock")
 
 
 @dataclass(frozen=True)

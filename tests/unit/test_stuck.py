@@ -23,6 +23,7 @@ from fusetools.now.moment import (
     Task,
 )
 from fusetools.now.stuck import stuck
+from fusetools.reasons import Code
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
 from fusetools.results.stuck import Cause
@@ -106,10 +107,10 @@ def test_a_thread_that_waits_for_its_ring_is_no_cause() -> None:
 
 def test_nobody_knows_who_should_answer_where_all_wait_for_rings() -> None:
     (sure,) = causes(caller(), in_ring(101, "/dev/fuse"))
-    assert sure.kind == "unanswered" and "and waits for more:" in sure.text
+    assert sure.reason.code is Code.HANG_UNANSWERED and "waits_in" not in sure.reason.subject
     (unsure,) = causes(caller(), in_ring(101, RING))
-    assert unsure.kind == "unanswered"
-    assert "waits in io_uring_enter for more, or for something else:" in unsure.text
+    assert unsure.reason.code is Code.HANG_UNANSWERED
+    assert unsure.reason.subject["waits_in"] == "io_uring"
 
 
 FENCE = ("__select", "SafeSleepMs(unsigned int)", "loader::stub_lookup(fuse_req*, unsigned long)")
@@ -385,34 +386,39 @@ def page(tid: int, age: float = 9.0) -> Task:
 def test_requests_that_the_background_list_holds_back() -> None:
     """Two went past its limit at one moment: both wait for pages, and one request was not sent."""
 
-    def said(*tasks: Task, waiting: int, most: int | None, **more: bool) -> list[str]:
+    def found(*tasks: Task, waiting: int, most: int | None, **more: bool) -> list[object]:
+        """Requests that cannot be sent, and whether all or only those that were sent were read."""
         of = replace(MOUNT, waiting=waiting, max_background=most)
-        return [cause.text for cause in causes(*tasks, reader(101), connections=(of,), **more)]
+        rows: list[object] = []
+        for cause in causes(*tasks, reader(101), connections=(of,), **more):
+            reason = cause.reason
+            if reason.code is Code.HANG_BACKGROUND:
+                assert reason.figures["most"] == most
+                rows.append(reason.figures["requests"])
+            else:
+                assert reason.code is Code.HANG_UNANSWERED
+                assert reason.figures["requests"] == waiting
+                rows.append(reason.subject.get("part", "all"))
+        return rows
 
-    read = (
-        "sshfs has read {} and waits for more: which of its threads should answer cannot be known"
-    )
-    full = "the background list is full ({}): {} more cannot be sent"
-    sent = read.format("those of the {} requests that were sent to it")
     two = (page(500), page(501))
-    assert said(*two, waiting=2, most=2) == [read.format("all 2 requests that wait")]
-    assert said(*two, waiting=2, most=None) == [read.format("all 2 requests that wait")]
-    assert said(*two, waiting=2, most=1) == [full.format("1 request", "1 request"), sent.format(2)]
-    assert said(*two, waiting=5, most=2) == [
-        full.format("2 requests", "3 requests"),
-        sent.format(5),
-    ]
+    assert found(*two, waiting=2, most=2) == ["all"]
+    assert found(*two, waiting=2, most=None) == ["all"]
+    assert found(*two, waiting=2, most=1) == [1, "sent"]
+    assert found(*two, waiting=5, most=2) == [3, "sent"]
     # Who waits for an answer itself is not in the background, nor is it sure of whom nothing shows.
-    assert said(*two, caller(502), waiting=3, most=2) == [read.format("all 3 requests that wait")]
+    assert found(*two, caller(502), waiting=3, most=2) == ["all"]
     hidden = replace(caller(502), stack=(), wchan="")
-    assert said(*two, hidden, waiting=3, most=2) == [read.format("all 3 requests that wait")]
+    assert found(*two, hidden, waiting=3, most=2) == ["all"]
     # In a container other callers may be hidden, and without root what they wait for.
-    assert said(*two, waiting=2, most=1, pid_namespace=True) == [sent.format(2)]
-    assert said(*two, waiting=2, most=1, root=False) == [sent.format(2)]
+    assert found(*two, waiting=2, most=1, pid_namespace=True) == ["sent"]
+    assert found(*two, waiting=2, most=1, root=False) == ["sent"]
     first = replace(caller(), stack=("fuse_get_req", "__fuse_simple_request"))
-    assert said(first, waiting=1, most=1)[1:] == [read.format("all that was sent to it")]
+    of = replace(MOUNT, waiting=1, max_background=1)
+    codes = [cause.reason.code for cause in causes(first, reader(101), connections=(of,))]
+    assert codes == [Code.HANG_NOT_READY, Code.HANG_UNANSWERED]
     # One came a moment ago: others may, too, and be gone again.
-    assert said(page(500), page(501, age=0.1), waiting=2, most=1) == [sent.format(2)]
+    assert found(page(500), page(501, age=0.1), waiting=2, most=1) == ["sent"]
 
 
 def test_callers_before_the_connection_is_ready() -> None:
@@ -765,13 +771,8 @@ def test_a_runtime_s_idle_threads_are_no_cause() -> None:
     idle = thread(101, call="futex", user=("runtime.futex.abi0", "runtime.futexsleep"))
     sysmon = thread(103, 0.0, call="nanosleep", user=("runtime.usleep.abi0", "runtime.sysmon"))
     (cause,) = causes(caller(), idle, sysmon, reader(102))
-    assert cause.kind == "unanswered"
-    assert cause.text == (
-        "sshfs has read all 2 requests that wait and waits for more: what those of its tasks wait "
-        "for that have no thread cannot be known"
-    )
-    (cause,) = causes(caller(), idle, reader(102), connections=(replace(MOUNT, waiting=1),))
-    assert cause.text.startswith("sshfs has read the request that waits and waits for more: ")
+    assert cause.reason.code is Code.HANG_UNANSWERED
+    assert (cause.reason.subject["runtime"], cause.reason.figures["requests"]) == ("tasks", 2)
     spins = thread(104, 0.0, state="R", user=("main.work",))
     assert [c.kind for c in causes(caller(), idle, sysmon, spins, reader(102))] == ["on_cpu"]
     server = Descriptor(5, "socket:[5]", Socket("tcp", "10.0.0.1:80", "ESTABLISHED"))
@@ -791,3 +792,131 @@ def test_threads_that_could_not_be_looked_at_are_not_idle() -> None:
         assert "1 of its threads could not be looked at" in cause.text
     (cause,) = causes(caller(), thread(101, 0.1, call="nanosleep"), silent=(102,))
     assert cause.kind == "sleep"
+
+
+# File locks
+
+
+def lock_waiter(tid: int = 500, *openers: int) -> Task:
+    """Waits for a file lock that only the daemon knows."""
+    names = ("request_wait_answer", "__fuse_simple_request", "fuse_setlk", "fuse_file_flock")
+    asks = caller(tid, age=9.0, locks=True, openers=openers)
+    return replace(asks, stack=names, call="flock", comm="flock")
+
+
+def locker(tid: int) -> Task:
+    """A daemon's thread that waits for a lock that its own process holds for another caller."""
+    return thread(tid, 8.9, call="flock", holders=(100,), places=(Place("/srv/backing"),))
+
+
+HOLDER = Process(600, 1, "flock", "S", threads=(600,))
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [
+        (locker(101), reader(102)),
+        (thread(101, 8.9, call="futex"), reader(102)),
+        (reader(101),),
+    ],
+)
+def test_a_lock_that_another_caller_holds_is_no_hang(threads: tuple[Task, ...]) -> None:
+    """However the daemon keeps it: by its own lock, by a condition, or in its memory alone."""
+    result = stuck(moment(lock_waiter(500, 600), *threads, processes=(DAEMON, CALLER, HOLDER)))
+    (mount,) = result.mounts
+    assert (result.stuck, mount.state, mount.locked, mount.causes) == (False, "busy", 1, ())
+    assert not result.unknown
+    wait = mount.callers[0].wait
+    assert wait.code is Code.WAIT_CALLERS_LOCK
+    assert wait.subject["holders"] == ("flock (pid 600)",)
+    text = " ".join(render(result).split())
+    assert "busy, not stuck: 2 requests in flight; 1 caller waits for a file lock" in text
+    assert "waits in flock for a lock on /mnt/a/x, held by flock (pid 600)" in text
+
+
+def test_a_lock_whose_holder_is_not_seen_is_not_known() -> None:
+    result = stuck(moment(lock_waiter(), locker(101), reader(102)))
+    assert result.mounts[0].state == "unknown" and not result.mounts[0].causes
+    assert [unknown.kind for unknown in result.unknown] == ["lock"]
+
+
+def test_other_callers_hang_behind_a_daemon_s_only_thread_that_waits_for_a_lock() -> None:
+    only = replace(locker(100), tid=100)
+    result = stuck(moment(lock_waiter(500, 600), caller(501, age=5.0), only))
+    (mount,) = result.mounts
+    assert (mount.state, mount.locked) == ("stuck", 1)
+    reason = mount.causes[0].reason
+    assert (reason.code, reason.subject["wait"]) == (Code.HANG_THREAD, Code.WAIT_OWN_LOCK.value)
+
+
+def test_a_stopped_daemon_is_a_hang_also_for_who_waits_for_a_lock() -> None:
+    (cause,) = causes(lock_waiter(500, 600), processes=(replace(DAEMON, state="T"), CALLER))
+    assert cause.kind == "stopped"
+
+
+def test_a_lock_that_the_kernel_knows() -> None:
+    """Its daemon has no locks of its own: no request waits."""
+    names = ("locks_lock_inode_wait", "fuse_file_flock", "__do_sys_flock")
+    waits = replace(caller(501, holders=(600,)), state="S", stack=names, wchan="", call="flock")
+    quiet = replace(MOUNT, waiting=0)
+    (mount,) = stuck(
+        moment(waits, reader(101), connections=(quiet,), processes=(DAEMON, CALLER, HOLDER))
+    ).mounts
+    assert (mount.state, mount.locked) == ("busy", 1)
+    wait = mount.callers[0].wait
+    assert (wait.code, wait.subject["holders"]) == (Code.WAIT_FILE_LOCK, ("flock (pid 600)",))
+
+
+# Servers
+
+
+def test_a_request_that_is_older_than_its_server() -> None:
+    """Its predecessor read it; later requests are not older."""
+    holder = Process(90, 1, "python3", "S", threads=(90,), since=400.0)
+    server = replace(DAEMON, since=200.0)
+    of = replace(MOUNT, holders=(90, 100), servers=(100,))
+    everybody = (server, CALLER, holder)
+    (cause,) = causes(caller(), reader(100), connections=(of,), processes=everybody)
+    assert (cause.kind, cause.reason.code) == ("handover", Code.HANG_OLDER)
+    assert cause.reason.figures == {"age_ns": 300 * 10**9, "server_ns": 200 * 10**9}
+    assert cause.reason.subject["server"] == "sshfs (pid 100)"
+    younger = [caller(age=150.0), caller(age=200.0005)]
+    for task in younger:
+        found = causes(task, reader(100), connections=(of,), processes=everybody)
+        assert [cause.kind for cause in found] == ["unanswered"]
+    # It may be in the queue still, as nobody waits for new ones; or the other process reads, too.
+    busy = thread(100, 100.0, call="nanosleep")
+    assert "handover" not in [
+        c.kind for c in causes(caller(), busy, connections=(of,), processes=everybody)
+    ]
+    two = replace(of, servers=(90, 100))
+    found = causes(caller(), reader(100), connections=(two,), processes=everybody)
+    assert "handover" not in [cause.kind for cause in found]
+
+
+def test_one_of_two_servers_is_stopped() -> None:
+    """The other one reads, but not what the first one has read."""
+    other = Process(200, 1, "sshfs", "T", threads=(200,))
+    of = replace(MOUNT, holders=(100, 200), servers=(100, 200))
+    everybody = (DAEMON, CALLER, other)
+    first, *_ = causes(caller(), reader(100), connections=(of,), processes=everybody)
+    assert (first.kind, first.reason.subject["pid"]) == ("stopped", 200)
+    assert causes(reader(100), connections=(of,), processes=everybody) == ()
+
+
+def test_a_killed_daemon_whose_thread_is_still_in_the_kernel() -> None:
+    names = ("folio_wait_bit_common", "fuse_reverse_inval_inode", "fuse_dev_do_write")
+    main = thread(100, state="Z")
+    left = thread(101, state="D", stack=names, call="write", killed=True)
+    (cause,) = causes(caller(), main, left)
+    assert (cause.kind, cause.reason.subject["halt"]) == ("killed", Code.HALT_KILLED.value)
+    assert "thread 101 is still in the kernel (folio_wait_bit_common)" in cause.text
+    assert [fix.command.rpartition("/")[2] for fix in cause.fixes] == ["abort"]
+    assert causes(main, left) == ()
+
+
+def test_who_exits_closes_its_files() -> None:
+    names = ("request_wait_answer", "fuse_flush", "filp_close", "exit_files", "do_exit")
+    result = stuck(moment(replace(caller(path=""), call="exit", stack=names), reader(101)))
+    text = " ".join(render(result).split())
+    assert "exit (a file that it closes)" in text and "(unknown)" not in text

@@ -9,7 +9,7 @@ import pytest
 
 from fusetools.host.mounts import BEYOND
 from fusetools.now import machine
-from fusetools.now.moment import Connection, Process
+from fusetools.now.moment import Connection, Descriptor, Process, Task
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:")
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
@@ -110,3 +110,40 @@ def test_only_the_user_who_mounted_can_serve(mounter: int | None, uid: int, serv
     mount = replace(MOUNT, user=mounter)
     found = machine._with_daemon(mount, {100: process}, machine._named([mount], {100: process}), 0)
     assert found.daemon == (100 if serves else None)
+
+
+def of_process(pid: int, call: str = "", state: str = "S", **more: object) -> Task:
+    return Task(pid, pid, "x", state, call=call, **more)  # type: ignore[arg-type]
+
+
+DEVICE = (Descriptor(3, "/dev/fuse"),)
+READS = ("fuse_dev_do_read", "fuse_dev_read")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "servers"),
+    [
+        # A supervisor and its child: that reads, polls or was stopped meanwhile.
+        (of_process(10, "pause"), of_process(20, "read", stack=READS), (20,)),
+        (of_process(10, "epoll_wait"), of_process(20, "poll", descriptors=DEVICE), (20,)),
+        (of_process(10, "wait4"), of_process(20, "read", "T", descriptors=DEVICE), (20,)),
+        (of_process(10, "pause"), of_process(20, "nanosleep"), (20,)),
+        (of_process(10, "epoll_wait"), of_process(20, state="T"), (20,)),
+        (of_process(10, "poll"), of_process(20, "futex", user=("fuse_lib_open",)), (20,)),
+        # The first one serves.
+        (of_process(10, "read", stack=READS), of_process(20, "read"), (10,)),
+        (of_process(10, "nanosleep"), of_process(20, "pause"), (10,)),
+        # Both do.
+        (of_process(10, "read", stack=READS), of_process(20, "read", stack=READS), (10, 20)),
+    ],
+)
+def test_who_reads_the_device_is_the_server(
+    first: Task, second: Task, servers: tuple[int, ...]
+) -> None:
+    mount = replace(MOUNT, daemon=10, holders=(10, 20))
+    processes = {
+        pid: Process(pid, 1, "x", task.state, threads=(pid,))
+        for pid, task in ((10, first), (20, second))
+    }
+    found = machine._with_servers(mount, processes, [first, second])
+    assert found.servers == servers and found.daemon in servers

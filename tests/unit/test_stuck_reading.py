@@ -380,6 +380,7 @@ def test_the_age_of_a_thread_without_a_stamp(
             "switches": switches,
             "cpu": 0,
             "tracer": 0,
+            "killed": False,
         }
         return (*item, None if switches is None else row)
 

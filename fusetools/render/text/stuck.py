@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from fusetools.figures import ago, number, plural
 from fusetools.printable import printable
+from fusetools.reasons import Code
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.stuck import Blocked, Stuck, StuckMount
 
@@ -29,6 +30,8 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield ""
         else:
             yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
+            if mount.locked:
+                yield from _locked(mount)
     if not result.mounts:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
@@ -79,6 +82,9 @@ def _well(mount: StuckMount, result: Stuck) -> str:
     if result.unplaced and mount.waiting != 0:
         return f"{count} in flight; whether a thread named below waits for one cannot be known"
     older = f"{result.older_seconds:g} s"
+    if mount.locked:
+        who = plural(mount.locked, "caller waits", "callers wait")
+        return f"busy, not stuck: {count} in flight; {who} for a file lock that another one holds"
     return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 
 
@@ -93,6 +99,8 @@ def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
     yield from _prose(f"{_name(mount, result)}: STUCK: {', '.join(parts)}", "")
     for place, cause in enumerate(mount.causes[:MOST_CAUSES]):
         yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
+        if cause.reason.fix:
+            yield f"       {printable(cause.reason.fix)}"
         if len(cause.chain) > 1:
             for line in cause.chain[:MOST_CHAINS]:
                 yield from _prose(line, "       -> ")
@@ -114,6 +122,17 @@ def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
             yield from _prose(what, "        ")
 
 
+def _locked(mount: StuckMount) -> Iterator[str]:
+    waits = [
+        c for c in mount.callers if c.wait.code in (Code.WAIT_CALLERS_LOCK, Code.WAIT_FILE_LOCK)
+    ]
+    for c in waits[:MOST_CALLERS]:
+        who = f"{c.comm} (pid {c.pid})" if c.pid == c.tid else f"{c.comm} (thread {c.tid})"
+        yield from _prose(f"{who} {c.waits}, for {ago(c.age_seconds)}", "  ")
+    if len(waits) > MOST_CALLERS:
+        yield f"  and {number(len(waits) - MOST_CALLERS)} more callers (--json has all)"
+
+
 def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
     rows = [("blocked for", "pid", "user", "command", "call", "path")]
     rows += [
@@ -123,7 +142,7 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
             c.user,
             c.comm,
             c.call or ("page fault" if any("fault" in name for name in c.stack) else "-"),
-            c.path or "(unknown)",
+            c.path or ("(a file that it closes)" if c.call == "exit" else "(unknown)"),
         )
         for c in callers[:MOST_CALLERS]
     ]

@@ -1,0 +1,144 @@
+"""`fusetools stuck` on daemons of unusual shapes (oddfs.py): who serves, who holds a file lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hanging import LONG, Hang, Hanging, set_to_one, stuck
+from mounts import wait_until
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
+]
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Hang]:
+    """odd(mode): such a mount."""
+    program = tmp_path / "oddfs"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/oddfs.py "$@"\n')
+    program.chmod(0o755)
+    made: list[Hanging] = []
+
+    def make(mode: str) -> Hanging:
+        made.append(Hanging(program, tmp_path / f"mount{len(made)}", mode))
+        return made[-1]
+
+    yield make
+    for mount in made:
+        set_to_one(mount.connection, "abort")
+        mount.daemon.terminate()
+        mount.daemon.wait(timeout=20)
+        mount.close()
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [cause["reason"]["code"] for cause in found["causes"]]
+
+
+def seen(mount: Hanging) -> dict[str, Any]:
+    time.sleep(LONG)
+    status, result = stuck("--mount", mount.path)
+    (found,) = result["mounts"]
+    assert status == (3 if found["state"] in ("stuck", "unknown") else 0)
+    return found  # type: ignore[no-any-return]
+
+
+def test_a_server_below_a_supervisor_is_stopped(odd: Hang) -> None:
+    mount = odd("supervisor")
+    server = mount.thread("server")
+    os.kill(server, signal.SIGSTOP)
+    mount.run("stat", mount.path / "file1")
+    found = seen(mount)
+    assert (found["daemon"], found["servers"]) == (server, [server])
+    reason = found["causes"][0]["reason"]
+    assert (reason["code"], reason["subject"]["pid"]) == ("hang_daemon_halted", server)
+
+
+def test_one_of_two_servers_is_stopped(odd: Hang) -> None:
+    """Whichever reads: the other one goes on until its request is the one that waits."""
+    mount = odd("prefork")
+    servers = [int(line.split()[1]) for line in mount.output.read_text().splitlines()[:2]]
+    assert seen(mount)["servers"] == sorted(servers)
+    for pid in servers:
+        os.kill(pid, signal.SIGSTOP)
+    mount.run("stat", mount.path / "file1")
+    found = seen(mount)
+    assert codes(found)[0] == "hang_daemon_halted"
+    assert found["causes"][0]["reason"]["subject"]["pid"] in servers
+
+
+def test_a_request_whose_reader_has_ended(odd: Hang) -> None:
+    mount = odd("handover")
+    mount.run("stat", mount.path / "file-old")
+    server = mount.thread("server")
+    subprocess.run(["stat", mount.path / "file-new"], check=True, stdout=subprocess.DEVNULL)
+    found = seen(mount)
+    assert (found["daemon"], codes(found)) == (server, ["hang_older"])
+
+
+def test_a_request_that_its_only_reader_dropped(odd: Hang) -> None:
+    """It answers others: nobody can know what it did with this one."""
+    mount = odd("drop")
+    mount.run("stat", mount.path / "file-drop")
+    subprocess.run(["stat", mount.path / "file1"], check=True, stdout=subprocess.DEVNULL)
+    found = seen(mount)
+    assert codes(found) == ["hang_unanswered"]
+    assert found["causes"][0]["reason"]["figures"]["requests"] == 1
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_a_file_lock_that_another_caller_holds(odd: Hang, call: str) -> None:
+    mount = odd("locks")
+    take = f"import fcntl, time; f = open('{mount.path}/file1', 'r+'); fcntl.{call}(f, 2); "
+    with subprocess.Popen([sys.executable, "-c", take + "time.sleep(99)"]) as holder:
+        try:
+            wait_until(lambda: not free(mount.path / "file1", call), "a lock")
+            waiter = mount.run(sys.executable, "-c", take)
+            found = seen(mount)
+            assert (found["state"], found["locked"], found["causes"]) == ("busy", 1, [])
+            (wait,) = [c["wait"] for c in found["callers"] if c["pid"] == waiter.pid]
+            assert wait["code"] == "wait_callers_lock"
+            assert wait["subject"]["holders"] == [f"python3 (pid {holder.pid})"] or wait["subject"][
+                "holders"
+            ] == [f"python (pid {holder.pid})"]
+        finally:
+            holder.kill()
+    assert waiter.wait(timeout=20) == 0
+
+
+def free(path: Path, call: str) -> bool:
+    with path.open("r+") as file:
+        try:
+            getattr(fcntl, call)(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        getattr(fcntl, call)(file, fcntl.LOCK_UN)
+    return True
+
+
+def test_a_killed_daemon_whose_thread_stays_in_the_kernel(odd: Hang) -> None:
+    mount = odd("killed")
+    reader = mount.run("cat", mount.path / "file1")
+    thread = mount.thread("invalidates")
+    mount.daemon.kill()
+    wait_until(
+        lambda: Path(f"/proc/{mount.daemon.pid}/stat").read_text().rpartition(")")[2][1] == "Z",
+        "the end of its main thread",
+    )
+    found = seen(mount)
+    reason = found["causes"][0]["reason"]
+    assert (reason["code"], reason["subject"]["halt"]) == ("hang_daemon_halted", "halt_killed")
+    assert reason["subject"]["pid"] == mount.daemon.pid
+    assert f"thread {thread} is still in the kernel" in found["causes"][0]["text"]
+    reader.kill()
