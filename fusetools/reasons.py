@@ -124,6 +124,45 @@ class Code(str, Enum):
     QUEUE_JOINED = "queue_joined"
     CALLER_WAKEUP_JOINED = "caller_wakeup_joined"
 
+    # Verdicts on two recordings, or on several sides
+    DIFF_FASTER = "diff_faster"
+    DIFF_SLOWER = "diff_slower"
+    DIFF_ALIKE = "diff_alike"
+    DIFF_REQUESTS = "diff_requests"
+    COMPARED_BEST = "compared_best"
+    COMPARED_ALIKE = "compared_alike"
+    TOP_MOST = "top_most"
+
+    # Findings: why callers waited
+    DAEMON_SLEEPS = "daemon_sleeps"
+    DAEMON_LOCK = "daemon_lock"
+    DAEMON_WAITS_FOR_PROCESS = "daemon_waits_for_process"
+    DAEMON_WAITS_FOR_FUSE = "daemon_waits_for_fuse"
+    DAEMON_THREAD_BUSY = "daemon_thread_busy"
+    DAEMON_WAITS = "daemon_waits"
+    DAEMON_CPU = "daemon_cpu"
+    SLOW_SERVER = "slow_server"
+    SLOW_DISK = "slow_disk"
+    FEW_THREADS = "few_threads"
+    CPU_QUOTA = "cpu_quota"
+    CPU_TAKEN = "cpu_taken"
+    HAMMER = "hammer"
+    CACHES_OFF = "caches_off"
+    NEGATIVE_LOOKUPS = "negative_lookups"
+    SMALL_REQUESTS = "small_requests"
+    METADATA_FOR_EACH_WRITE = "metadata_for_each_write"
+    READ_AGAIN = "read_again"
+    STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
+    ERRORS_FREQUENT = "errors_frequent"
+    RECORDING_DISTURBS = "recording_disturbs"
+
+    # Objections to a finding, and causes that a recording cannot show
+    WHY_NO_STATES = "why_no_states"
+    WHY_NO_FUNCTIONS = "why_no_functions"
+    WHY_UNKNOWN = "why_unknown"
+    WHY_NO_STACK = "why_no_stack"
+    WHY_THREADS_BUSY = "why_threads_busy"
+
     # Waits of a thread, at a moment
     WAIT_CPU = "wait_cpu"
     WAIT_QUOTA = "wait_quota"
@@ -198,36 +237,6 @@ class Code(str, Enum):
     HANG_UNANSWERED = "hang_unanswered"
     HANG_OLDER = "hang_older"
     LOCK_HOLDER_UNKNOWN = "lock_holder_unknown"
-
-    # Findings: why callers waited
-    DAEMON_SLEEPS = "daemon_sleeps"
-    DAEMON_LOCK = "daemon_lock"
-    DAEMON_WAITS_FOR_PROCESS = "daemon_waits_for_process"
-    DAEMON_WAITS_FOR_FUSE = "daemon_waits_for_fuse"
-    DAEMON_THREAD_BUSY = "daemon_thread_busy"
-    DAEMON_WAITS = "daemon_waits"
-    DAEMON_CPU = "daemon_cpu"
-    SLOW_SERVER = "slow_server"
-    SLOW_DISK = "slow_disk"
-    FEW_THREADS = "few_threads"
-    CPU_QUOTA = "cpu_quota"
-    CPU_TAKEN = "cpu_taken"
-    HAMMER = "hammer"
-    CACHES_OFF = "caches_off"
-    NEGATIVE_LOOKUPS = "negative_lookups"
-    SMALL_REQUESTS = "small_requests"
-    METADATA_FOR_EACH_WRITE = "metadata_for_each_write"
-    READ_AGAIN = "read_again"
-    STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
-    ERRORS_FREQUENT = "errors_frequent"
-    RECORDING_DISTURBS = "recording_disturbs"
-
-    # Objections to a finding, and causes that a recording cannot show
-    WHY_NO_STATES = "why_no_states"
-    WHY_NO_FUNCTIONS = "why_no_functions"
-    WHY_UNKNOWN = "why_unknown"
-    WHY_NO_STACK = "why_no_stack"
-    WHY_THREADS_BUSY = "why_threads_busy"
 
 
 Value = Union[str, int, "tuple[str | int, ...]"]
@@ -524,6 +533,39 @@ def _unread(words: Words) -> str:
     if words.reason.figures.get("threads") == 1:
         return f"the only thread of {words['daemon']} does not read /dev/fuse"
     return f"none of the {words['threads']} threads of {words['daemon']} reads /dev/fuse"
+
+
+def _length(words: Words) -> str:
+    return f"{words['b_ns']} instead of {words['a_ns']}"
+
+
+def _changed(words: Words) -> str:
+    """Return the change of the operation that changed most: of its number, of its median."""
+    if "operation" not in words:
+        return ""
+    figures, parts = words.reason.figures, []
+    for name, more, less in (
+        ("calls_percent", "more", "fewer"),
+        ("p50_percent", "slower", "faster"),
+    ):
+        change = figures.get(name, 0)
+        if abs(change) >= 10:
+            parts.append((name, f"{abs(change):.0f} % {more if change > 0 else less}"))
+    said = [
+        f"{text} {words['operation']}" if name == "calls_percent" else f"its median {text}"
+        for name, text in parts
+    ]
+    if [name for name, _ in parts] == ["p50_percent"]:
+        return f"median of {words['operation']} {parts[0][1]}"
+    return ", ".join(said)
+
+
+def _best(words: Words) -> str:
+    """Return the best side, by how much, and at how many points of a sweep."""
+    what = f"{words['operation']} takes up to" if "operation" in words else "others take up to"
+    points = int(words.reason.figures.get("points", 1))
+    where = f"; best at {words['wins']} of {points} points" if points > 1 else ""
+    return f"{what} {words['times']} times as long{where}"
 
 
 def _at(words: Words, preposition: str = "below") -> str:
@@ -912,6 +954,143 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "caller wake-up and VFS exit cannot be separated; waits have no states",
         _cause("sched_switch is not recorded"),
     ),
+    Code.DIFF_FASTER: (
+        lambda words: f"B is {words['times']} times faster, {_length(words)}",
+        _changed,
+    ),
+    Code.DIFF_SLOWER: (
+        lambda words: f"B is {words['times']} times slower, {_length(words)}",
+        _changed,
+    ),
+    Code.DIFF_ALIKE: (lambda words: f"B takes about as long as A, {_length(words)}", _changed),
+    Code.DIFF_REQUESTS: ("B", _changed),
+    Code.COMPARED_BEST: ("{side} is best ({path})", _best),
+    Code.COMPARED_ALIKE: ("no difference between the sides is larger than noise", ""),
+    Code.TOP_MOST: (
+        "{callers} callers wait at once, {time_share} of it for {by} {label}",
+        lambda words: f"{words['queue_share']} in the queue" if "queue_share" in words else "",
+    ),
+    Code.DAEMON_SLEEPS: (_of_time, _sleeps),
+    Code.DAEMON_LOCK: (_of_time, _lock),
+    Code.DAEMON_WAITS_FOR_PROCESS: (_of_time, _for_process),
+    Code.DAEMON_WAITS_FOR_FUSE: (
+        _of_time,
+        lambda words: (
+            f"{_each(words)}; {_by_helper(words)} itself waits for a FUSE mount, in "
+            f"{words['syscall']}{_under(words)}"
+        ),
+    ),
+    Code.DAEMON_THREAD_BUSY: (
+        _of_time,
+        lambda words: (
+            f"{_each(words)}; {words['daemon']} waits for another of its threads, which is on a "
+            f"CPU{_under(words)}"
+        ),
+    ),
+    Code.DAEMON_WAITS: (_of_time, _in_call),
+    Code.DAEMON_CPU: (
+        _of_time,
+        lambda words: f"{_each(words)}; {words['daemon']} computes all that time on a CPU",
+    ),
+    Code.SLOW_SERVER: (_of_time, _server),
+    Code.SLOW_DISK: (_of_time, _disk),
+    Code.FEW_THREADS: (
+        "for {time_share} of the callers' waiting no thread of {daemon} was free",
+        lambda words: (
+            f"{words.counted('callers', 'caller')} waited for "
+            f"{words.counted('threads', 'thread')}, all at work"
+        ),
+    ),
+    Code.CPU_QUOTA: (
+        lambda words: (
+            f"for {words['time_share']} of the callers' waiting a CPU quota stopped {_whose(words)}"
+        ),
+        lambda words: (
+            f"{words.counted('times', 'time')}, {words['throttled_ns']} in all, by the quota of "
+            f"{words['cgroup']}"
+        ),
+    ),
+    Code.CPU_TAKEN: (
+        lambda words: (
+            f"for {words['time_share']} of the callers' waiting {_whose(words)} "
+            f"{'were' if words.get('whose') == 'workload' else 'was'} ready to run and had no CPU"
+        ),
+        _taken,
+    ),
+    Code.HAMMER: (
+        "{comm} (pid {pid}) makes {requests_share} of all requests",
+        lambda words: (
+            f"{words['same']} of its {words['requests']} are {_at(words, 'of')}, "
+            f"{words['per_second']} requests a second; {words['time_share']} of the callers' "
+            "waiting"
+        ),
+    ),
+    Code.CACHES_OFF: (
+        "{time_share} of the callers' waiting is asking again what had not changed",
+        lambda words: (
+            f"{words['operation']} was asked {words['times']} times for each of "
+            f"{words.counted('distinct', 'file')}; a timeout of {words['timeout_ns']} would save "
+            f"{words['saved_share']} of all requests"
+        ),
+    ),
+    Code.NEGATIVE_LOOKUPS: (
+        "{lookups_share} of lookups find nothing, {time_share} of the callers' waiting",
+        lambda words: (
+            f"{words.counted('distinct', 'name')}, each asked {words['times']} times"
+            + (f" ({words['names']} …)" if "names" in words else "")
+            + f"; a negative timeout of {words['timeout_ns']} would save {words['saved_share']}"
+        ),
+    ),
+    Code.SMALL_REQUESTS: (
+        lambda words: f"{words['time_share']} of the callers' waiting is small {_at(words)}",
+        lambda words: (
+            f"{words['sequential']} of {words.counted('requests', 'request')} go on where the last "
+            f"one ended, {words['alike']} with {words['size_bytes']} bytes"
+        ),
+    ),
+    Code.METADATA_FOR_EACH_WRITE: (
+        "{time_share} of the callers' waiting is {operation} inside {syscall}",
+        "the kernel asks for security.capability before each of {requests} writes",
+    ),
+    Code.READ_AGAIN: (
+        lambda words: (
+            f"{words.get('path', 'one file')} is read {words['times']} times over, in "
+            f"{words.counted('opens', 'open')}"
+        ),
+        lambda words: (
+            f"{words.counted('requests', 'request')}, {words['time_share']} of the callers' "
+            "waiting; each open drops its pages from the cache"
+        ),
+    ),
+    Code.STAT_FOR_EACH_ENTRY: (
+        "{time_share} of the callers' waiting is lookup of each entry of a listed directory",
+        lambda words: f"{words['each']} for each of {words.counted('lists', 'list')}",
+    ),
+    Code.ERRORS_FREQUENT: (
+        lambda words: (
+            f"{words['requests']} of {words.counted('of', words['operation'] + ' request')} fail "
+            f"with {words['error']}"
+        ),
+        "",
+    ),
+    Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
+    Code.WHY_NO_STATES: (
+        "what the daemon and the callers waited for",
+        "recorded with --detail {detail}: no system calls, no switches of tasks",
+    ),
+    Code.WHY_NO_FUNCTIONS: (
+        "in which functions the daemon waited",
+        "recorded with --detail {detail}: no stacks",
+    ),
+    Code.WHY_UNKNOWN: (
+        "the cause of {time_share} of the callers' waiting",
+        "the recording does not show which thread of the daemon worked on these requests",
+    ),
+    Code.WHY_NO_STACK: ("no stack shows the daemon's own function", ""),
+    Code.WHY_THREADS_BUSY: (
+        "its threads were on a CPU for {cpu_share} of their time with requests",
+        "on {cpus} CPUs more threads would compete for them",
+    ),
     Code.WAIT_CPU: ("runs on a CPU", ""),
     Code.WAIT_QUOTA: (
         "runs, or waits for a CPU",
@@ -1080,127 +1259,6 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "who holds the lock of {path} that {comm} (pid {pid}) waits for cannot be known",
         "no other process here has the file open; it may be a caller on another host, or the "
         "daemon has lost a release",
-    ),
-    Code.DAEMON_SLEEPS: (_of_time, _sleeps),
-    Code.DAEMON_LOCK: (_of_time, _lock),
-    Code.DAEMON_WAITS_FOR_PROCESS: (_of_time, _for_process),
-    Code.DAEMON_WAITS_FOR_FUSE: (
-        _of_time,
-        lambda words: (
-            f"{_each(words)}; {_by_helper(words)} itself waits for a FUSE mount, in "
-            f"{words['syscall']}{_under(words)}"
-        ),
-    ),
-    Code.DAEMON_THREAD_BUSY: (
-        _of_time,
-        lambda words: (
-            f"{_each(words)}; {words['daemon']} waits for another of its threads, which is on a "
-            f"CPU{_under(words)}"
-        ),
-    ),
-    Code.DAEMON_WAITS: (_of_time, _in_call),
-    Code.DAEMON_CPU: (
-        _of_time,
-        lambda words: f"{_each(words)}; {words['daemon']} computes all that time on a CPU",
-    ),
-    Code.SLOW_SERVER: (_of_time, _server),
-    Code.SLOW_DISK: (_of_time, _disk),
-    Code.FEW_THREADS: (
-        "for {time_share} of the callers' waiting no thread of {daemon} was free",
-        lambda words: (
-            f"{words.counted('callers', 'caller')} waited for "
-            f"{words.counted('threads', 'thread')}, all at work"
-        ),
-    ),
-    Code.CPU_QUOTA: (
-        lambda words: (
-            f"for {words['time_share']} of the callers' waiting a CPU quota stopped {_whose(words)}"
-        ),
-        lambda words: (
-            f"{words.counted('times', 'time')}, {words['throttled_ns']} in all, by the quota of "
-            f"{words['cgroup']}"
-        ),
-    ),
-    Code.CPU_TAKEN: (
-        lambda words: (
-            f"for {words['time_share']} of the callers' waiting {_whose(words)} "
-            f"{'were' if words.get('whose') == 'workload' else 'was'} ready to run and had no CPU"
-        ),
-        _taken,
-    ),
-    Code.HAMMER: (
-        "{comm} (pid {pid}) makes {requests_share} of all requests",
-        lambda words: (
-            f"{words['same']} of its {words['requests']} are {_at(words, 'of')}, "
-            f"{words['per_second']} requests a second; {words['time_share']} of the callers' "
-            "waiting"
-        ),
-    ),
-    Code.CACHES_OFF: (
-        "{time_share} of the callers' waiting is asking again what had not changed",
-        lambda words: (
-            f"{words['operation']} was asked {words['times']} times for each of "
-            f"{words.counted('distinct', 'file')}; a timeout of {words['timeout_ns']} would save "
-            f"{words['saved_share']} of all requests"
-        ),
-    ),
-    Code.NEGATIVE_LOOKUPS: (
-        "{lookups_share} of lookups find nothing, {time_share} of the callers' waiting",
-        lambda words: (
-            f"{words.counted('distinct', 'name')}, each asked {words['times']} times"
-            + (f" ({words['names']} …)" if "names" in words else "")
-            + f"; a negative timeout of {words['timeout_ns']} would save {words['saved_share']}"
-        ),
-    ),
-    Code.SMALL_REQUESTS: (
-        lambda words: f"{words['time_share']} of the callers' waiting is small {_at(words)}",
-        lambda words: (
-            f"{words['sequential']} of {words.counted('requests', 'request')} go on where the last "
-            f"one ended, {words['alike']} with {words['size_bytes']} bytes"
-        ),
-    ),
-    Code.METADATA_FOR_EACH_WRITE: (
-        "{time_share} of the callers' waiting is {operation} inside {syscall}",
-        "the kernel asks for security.capability before each of {requests} writes",
-    ),
-    Code.READ_AGAIN: (
-        lambda words: (
-            f"{words.get('path', 'one file')} is read {words['times']} times over, in "
-            f"{words.counted('opens', 'open')}"
-        ),
-        lambda words: (
-            f"{words.counted('requests', 'request')}, {words['time_share']} of the callers' "
-            "waiting; each open drops its pages from the cache"
-        ),
-    ),
-    Code.STAT_FOR_EACH_ENTRY: (
-        "{time_share} of the callers' waiting is lookup of each entry of a listed directory",
-        lambda words: f"{words['each']} for each of {words.counted('lists', 'list')}",
-    ),
-    Code.ERRORS_FREQUENT: (
-        lambda words: (
-            f"{words['requests']} of {words.counted('of', words['operation'] + ' request')} fail "
-            f"with {words['error']}"
-        ),
-        "",
-    ),
-    Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
-    Code.WHY_NO_STATES: (
-        "what the daemon and the callers waited for",
-        "recorded with --detail {detail}: no system calls, no switches of tasks",
-    ),
-    Code.WHY_NO_FUNCTIONS: (
-        "in which functions the daemon waited",
-        "recorded with --detail {detail}: no stacks",
-    ),
-    Code.WHY_UNKNOWN: (
-        "the cause of {time_share} of the callers' waiting",
-        "the recording does not show which thread of the daemon worked on these requests",
-    ),
-    Code.WHY_NO_STACK: ("no stack shows the daemon's own function", ""),
-    Code.WHY_THREADS_BUSY: (
-        "its threads were on a CPU for {cpu_share} of their time with requests",
-        "on {cpus} CPUs more threads would compete for them",
     ),
 }
 JOINED = frozenset(

@@ -41,6 +41,7 @@ def _recorded(path: Path) -> Recorded:
     return Recorded(
         path=path,
         session=recording.session,
+        why=recording.why(),
         histograms=recording.hist(),
         counts=recording.counts(),
         stages=recording.stages(),

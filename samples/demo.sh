@@ -16,6 +16,7 @@ if ! doctor=$("${as_root[@]}" fusetools doctor); then
   show fusetools hist lookup -i samples/recordings/demo.data
   show fusetools stages lookup -i samples/recordings/demo.data
   show fusetools flame --offcpu -i samples/recordings/demo.data
+  show fusetools why -i samples/recordings/demo.data
   exit
 fi
 
@@ -38,5 +39,6 @@ show "${as_root[@]}" fusetools record --mount "$mnt" -- find "$mnt" -size +1M
 show fusetools hist lookup
 show fusetools stages lookup
 show fusetools flame --offcpu
+show fusetools why
 printf '\nThe recording is perf.data, and flame.html (for a browser) shows what was waited for. '
 printf 'Try fusetools slow, fusetools count, perf script.\n'

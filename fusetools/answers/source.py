@@ -261,6 +261,7 @@ class Source:
             host=self.described.get("hostname") or "",
             kernel=session.host.kernel or self.described.get("release") or "",
             mounts=tuple(mount.path for mount in session.mounts),
+            command=() if filters.start_ns or filters.end_ns else session.command,
         )
 
     @cached_property

@@ -556,7 +556,10 @@ def _hammer(digest: Digest) -> Iterator[Finding]:
         return
     pid, requests, _ = max(processes, key=lambda row: row[1])
     rows = [row for row in digest.answer["of_process"] if row[0] == pid]
-    _, operation, node, same, _ = max(rows, key=lambda row: row[3], default=(0, "", 0, 0, 0))
+    # One stat makes up to three requests: of the directory, the name in it, and the attributes.
+    rows = sorted(rows, key=lambda row: -row[3])[:3]
+    same = sum(n for *_, n, _ in rows)
+    _, operation, node, _, _ = max(rows, key=lambda row: (row[1] != "lookup", row[3]))
     rate = requests / digest.seconds
     if (
         requests < threshold(code.value, "least_requests_share") * all_requests

@@ -40,10 +40,13 @@ if TYPE_CHECKING:  # slow to import
 
 DEFAULT = ParameterSource.DEFAULT
 NEXT = {
-    "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
-    "stages": ("fusetools hist", "fusetools stages", "fusetools slow"),
-    "stacks": ("fusetools hist", "fusetools stages", "fusetools flame --offcpu"),
+    "latency": ("fusetools why", "fusetools hist", "fusetools slow"),
+    "stages": ("fusetools why", "fusetools hist", "fusetools stages"),
+    "stacks": ("fusetools why", "fusetools stages", "fusetools flame --offcpu"),
 }
+# Largest recording whose first finding `record` prints, and seconds for it: 64 MB take about one.
+MOST_EXAMINED = 64 << 20
+PATIENCE = 5.0
 
 
 # Options that need, or contradict, --flight.
@@ -400,8 +403,29 @@ def _ended(request: Request, outcome: Outcome) -> None:
     for line in taken(outcome.took):
         _say(f"  {line}")
     _notes(outcome)
+    for line in _finding(outcome):
+        _say(line)
     option = "" if request.output == "perf.data" else f" -i {request.output}"
     _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
+
+
+def _finding(outcome: Outcome) -> list[str]:
+    """Return the most important finding of `fusetools why`. A child process reads the recording,
+    with the rights of who called sudo: the file is in that user's hands by now."""
+    output = outcome.output
+    if output is None or outcome.failed or not 0 < outcome.size_bytes <= MOST_EXAMINED:
+        return []
+    from fusetools.host.asuser import as_user
+    from fusetools.record.workload import caller
+
+    def ask() -> str:
+        from fusetools.recording import Recording
+        from fusetools.render.text.why import first
+
+        return "\n".join(first(Recording(output).why()))
+
+    text = as_user(caller(os.environ), ask, PATIENCE)
+    return text.splitlines() if text else []
 
 
 def _notes(outcome: Outcome, known: Collection[Reason] = ()) -> None:

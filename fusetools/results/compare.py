@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
+from fusetools.reasons import Code, Reason
 from fusetools.results.hist import Bucket
 from fusetools.results.units import NsFloat
 
@@ -71,3 +73,49 @@ class Compared:
     notes: tuple[str, ...] = ()
     test: str = "Mann-Whitney U, two-sided, Benjamini-Hochberg"
     level: float = LEVEL
+
+    JSON_SHOWN = ("verdict",)
+
+    @property
+    def verdict(self) -> Reason | None:
+        """The best side, where a difference is real; None: no difference was tested."""
+        best: Counter[int] = Counter()
+        most: tuple[float, Measure] | None = None
+        points = 0
+        for group in self.groups:
+            named = [m for m in group.measures if m.name == TIME] or group.measures
+            weighed = [(_spread(measure), measure) for measure in named]
+            real = [(gap, m) for gap, m in weighed if any(side.differs for side in m.sides)]
+            points += bool(weighed)
+            if not real:
+                continue
+            gap, measure = max(real, key=lambda row: row[0])
+            best[min(range(len(measure.sides)), key=lambda at: _p50(measure.sides[at]))] += 1
+            if most is None or gap > most[0]:
+                most = gap, measure
+        if not points or not self.tests:
+            return None
+        if most is None:
+            return Reason(Code.COMPARED_ALIKE, {}, {"points": points})
+        measure = most[1]
+        side, wins = best.most_common(1)[0]
+        times = max(each.times_best or 1.0 for each in measure.sides)
+        figures = {"points": points, "wins": wins, "times": round(times, 2)}
+        subject = {"side": chr(ord("A") + side), "path": self.sides[side]}
+        if measure.name != TIME:
+            subject["operation"] = measure.name
+        return Reason(Code.COMPARED_BEST, subject, figures)
+
+
+def _p50(side: Figures) -> float:
+    return float("inf") if side.p50_ns is None else side.p50_ns
+
+
+def _spread(measure: Measure) -> float:
+    """Return how much time the slowest side takes more than the fastest."""
+    times = [
+        side.p50_ns * (1 if measure.name == TIME else side.count)
+        for side in measure.sides
+        if side.p50_ns is not None
+    ]
+    return max(times) - min(times) if times else 0.0

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
+
+# Least ratio of two lengths, and least change in per cent, that the verdict names. Two recordings
+# do not show what is noise; `fusetools compare` does.
+FASTER = 1.15
+CHANGED = 10
 
 
 @dataclass(frozen=True)
@@ -73,3 +79,47 @@ class Differences(Rows):
     per: str = ""  # divisor of the calls: "request", "second", or "" for none
 
     ROWS = "differences"
+    JSON_SHOWN = ("verdict",)
+
+    @property
+    def verdict(self) -> Reason | None:
+        """Which side's workload took less time, and the operation that changed most; None: neither
+        is known."""
+        a, b = 1e9 * self.a.seconds, 1e9 * self.b.seconds
+        ratio = a / b if self.a.command and self.b.command and a > 0 and b > 0 else None
+        subject: dict[str, Value] = {}
+        figures: dict[str, int | float] = {}
+        if ratio is not None:
+            figures = {"a_ns": round(a), "b_ns": round(b)}
+        most = self._most(ratio)
+        if most is not None:
+            subject["operation"] = most.operation or most.function
+            if most.percent is not None:
+                figures["calls_percent"] = most.percent
+            if most.p50_percent is not None:
+                figures["p50_percent"] = most.p50_percent
+        if ratio is None:
+            return Reason(Code.DIFF_REQUESTS, subject, figures) if most else None
+        if ratio >= FASTER:
+            return Reason(Code.DIFF_FASTER, subject, {"times": round(ratio, 2), **figures})
+        if ratio <= 1 / FASTER:
+            return Reason(Code.DIFF_SLOWER, subject, {"times": round(1 / ratio, 2), **figures})
+        return Reason(Code.DIFF_ALIKE, subject, figures)
+
+    def _most(self, ratio: float | None) -> Difference | None:
+        """Return the operation whose time changed most in the direction of the whole."""
+        changes: list[tuple[float, Difference]] = []
+        for d in self.differences:
+            if d.layer != "request" or d.a.count is None or d.b.count is None:
+                continue
+            a = d.a.count * d.a.percentiles_ns.get("50", 0)
+            b = d.b.count * d.b.percentiles_ns.get("50", 0)
+            changed = max(abs(d.percent or 0), abs(d.p50_percent or 0)) >= CHANGED
+            less = a - b
+            if ratio is None or FASTER > ratio > 1 / FASTER:
+                less = abs(less)
+            elif ratio < 1:
+                less = -less
+            if changed and less > 0:
+                changes.append((less, d))
+        return max(changes, key=lambda row: row[0])[1] if changes else None

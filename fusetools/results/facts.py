@@ -66,6 +66,7 @@ class Facts:
     host: str = ""  # host name
     kernel: str = ""  # kernel release
     mounts: tuple[str, ...] = ()  # mount points of the traced mounts
+    command: tuple[str, ...] = ()  # the recorded workload, which ran to its end
 
     JSON_HIDDEN = ("losses",)
     JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")

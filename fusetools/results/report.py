@@ -17,6 +17,7 @@ from fusetools.results.queue import Queue
 from fusetools.results.slow import Slowest
 from fusetools.results.stages import Stages
 from fusetools.results.sweep import Sweep
+from fusetools.results.why import Why
 from fusetools.session import Session
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Recorded:
 
     path: Path
     session: Session
+    why: Why
     histograms: Histograms
     counts: Counts
     stages: Stages

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.reasons import Reason
+from fusetools.reasons import Code, Reason
 from fusetools.results.units import Bytes, Ns, Seconds
 
 # Groupings of rows, in the order in which the key of `top` changes them; a job has a cgroup.
 BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
 SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_way")
+
+# Callers that wait at once, on average, and the share of one row, from which on `top` names it.
+WAITED = 0.5
+MOST_OF = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Top:
     ``pair_cost_ns``: time that the two probes of a callback add to it.
     """
 
-    JSON_SHOWN = ("seconds",)
+    JSON_SHOWN = ("seconds", "verdict")
 
     by: str
     sort: str
@@ -86,6 +90,24 @@ class Top:
     own_cpu: float
     pair_cost_ns: int | None
     missing: tuple[Reason, ...]
+
+    @property
+    def verdict(self) -> Reason | None:
+        """The row for which callers waited most, and the part of it in the queue; None: nobody
+        waited much, or no row stands out."""
+        whole = self.overall.waited_seconds
+        if not self.rows or whole < WAITED * self.seconds:
+            return None
+        most = max(self.rows, key=lambda row: row.waited_seconds)
+        if most.waited_seconds < MOST_OF * whole:
+            return None
+        figures = {
+            "time_share": min(most.waited_seconds / whole, 1.0),
+            "callers": round(whole / self.seconds, 2),
+        }
+        if most.queue_ns is not None and most.rtt_ns is not None and most.exec_ns:
+            figures["queue_share"] = min(most.queue_ns / most.exec_ns, 1.0)
+        return Reason(Code.TOP_MOST, {"by": self.by, "label": most.label or "?"}, figures)
 
     @property
     def seconds(self) -> float:

@@ -99,6 +99,20 @@ def test_an_interval() -> None:
     )
 
 
+def test_the_row_for_which_callers_wait_most_is_named() -> None:
+    waits = replace(ROW, label="open", waited_seconds=3.0)
+    rest = replace(ROW, waited_seconds=1.0)
+    whole = replace(ROW, waited_seconds=4.0)
+    verdict = replace(TOP, rows=(rest, waits), overall=whole).verdict
+    assert verdict is not None and verdict.code == Code.TOP_MOST
+    assert verdict.subject == {"by": "operation", "label": "open"}
+    assert verdict.figures == {"time_share": 0.75, "callers": 2.0, "queue_share": 0.12}
+    # Nobody waits much, or no row stands out.
+    assert TOP.verdict is None
+    others = tuple(replace(rest, label=str(n)) for n in range(4))
+    assert replace(TOP, rows=others, overall=whole).verdict is None
+
+
 def test_bytes_are_of_those_that_carry_some() -> None:
     row = replace(ROW, bytes=3_000_000, transfers=300)
     figures = top_text.lines(replace(TOP, rows=(row,), overall=row))

@@ -65,6 +65,8 @@ SUBJECT: Mapping[str, Value] = {
     "cgroup": "/sys/fs/cgroup/x",
     "names": ("/mnt/a.so", "/mnt/b.so"),
     "error": "EIO",
+    "side": "B",
+    "label": "find",
 }
 FIGURES: Mapping[str, int | float] = {
     "functions": 1200,
@@ -100,6 +102,12 @@ FIGURES: Mapping[str, int | float] = {
     "most": 12,
     "of": 160,
     "distinct": 40,
+    "a_ns": 4_000_000_000,
+    "b_ns": 1_000_000_000,
+    "calls_percent": -95.0,
+    "p50_percent": -20.0,
+    "points": 6,
+    "wins": 5,
     "mean_ns": 20_100_000,
     "times": 9,
     "throttled_ns": 621_000_000,

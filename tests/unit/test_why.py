@@ -16,7 +16,10 @@ import fusetools
 from fusetools import core
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import RULES
-from fusetools.reasons import Code
+from fusetools.reasons import Code, Reason
+from fusetools.results.compare import Compared, Figures, Group, Measure
+from fusetools.results.diff import Difference, Differences, Side
+from fusetools.results.facts import Facts
 from fusetools.results.why import Why
 
 DEMO = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
@@ -309,6 +312,8 @@ def test_one_hammering_process(rule: Any) -> None:
     alone = {**parts, "processes": [(OTHER, 1000, 1000 * MS)]}
     assert codes(rule(**alone)) == ["caches_off"]
     spread = [(OTHER, "getattr", node, 97, 80 * MS) for node in range(3)]
+    three = [(OTHER, name, 0, 323, 80 * MS) for name in ("lookup", "getattr", "access")]
+    assert codes(rule(**{**parts, "of_process": three})) == ["hammer"]
     assert codes(rule(**{**parts, "of_process": spread})) == ["caches_off"]
 
 
@@ -408,3 +413,54 @@ def test_codes_are_those_of_reasons() -> None:
     known = {code.value for code in Code}
     result = fusetools.open(DEMO).why()
     assert set(result.looked) <= known and len(set(result.looked)) == len(result.looked)
+
+
+# Verdicts of diff and compare
+
+
+def facts(seconds: float, *command: str) -> Facts:
+    return Facts("x", seconds, command=command)
+
+
+def difference(operation: str, a: tuple[int, int], b: tuple[int, int]) -> Difference:
+    one, other = (Side(n, {"50": p50}) for n, p50 in (a, b))
+    return Difference(f"FUSE_{operation.upper()}", operation, "request", one, other)
+
+
+def test_diff_begins_with_a_verdict() -> None:
+    rows = (
+        difference("read", (100, 1000), (100, 990)),
+        difference("getattr", (4000, 50_000), (200, 50_000)),
+    )
+    verdict = Differences(rows, facts(4.0, "ls"), facts(1.0, "ls")).verdict
+    assert verdict is not None and verdict.code == Code.DIFF_FASTER
+    assert verdict.subject == {"operation": "getattr"}
+    assert verdict.figures["times"] == 4.0 and verdict.figures["calls_percent"] == -95.0
+    verdict = Differences(rows, facts(1.0, "ls"), facts(4.0, "ls")).verdict
+    # Nothing that became more explains why B is slower.
+    assert verdict is not None and verdict.code == Code.DIFF_SLOWER and not verdict.subject
+    verdict = Differences(rows, facts(1.0, "ls"), facts(1.1, "ls")).verdict
+    assert verdict is not None and verdict.code == Code.DIFF_ALIKE
+    # Without a workload the length says nothing.
+    verdict = Differences(rows, facts(4.0), facts(1.0)).verdict
+    assert verdict is not None and verdict.code == Code.DIFF_REQUESTS
+    assert "times" not in verdict.figures
+    assert Differences(rows[:1], facts(4.0), facts(1.0)).verdict is None
+
+
+def test_compare_begins_with_a_verdict() -> None:
+    best = Figures(100, 50e6, 60e6, times_best=1.0)
+    worse = Figures(100, 200e6, 250e6, times_best=4.0, slower=0.9, p=1e-4, differs=True)
+    alike = Figures(100, 51e6, 60e6, times_best=1.02, slower=0.5, p=0.5, differs=False)
+
+    def verdict(*sides: Figures, tests: int = 1) -> Reason | None:
+        groups = (Group("", (Measure("open", "request", sides),)),)
+        return Compared(("a", "b"), groups, "call", tests).verdict
+
+    found = verdict(worse, best)
+    assert found is not None and found.code == Code.COMPARED_BEST
+    assert found.subject == {"side": "B", "path": "b", "operation": "open"}
+    assert found.figures["times"] == 4.0
+    found = verdict(best, alike)
+    assert found is not None and found.code == Code.COMPARED_ALIKE
+    assert verdict(best, worse, tests=0) is None

@@ -17,6 +17,7 @@ from fusetools.render.html import queue as queue_html
 from fusetools.render.html import slow as slow_html
 from fusetools.render.html import stages as stages_html
 from fusetools.render.html import sweep as sweep_html
+from fusetools.render.html import why as why_html
 from fusetools.render.html.markup import Child, Markup, join, listed, missing, tag
 from fusetools.render.text.footer import taken
 from fusetools.results.facts import Facts
@@ -80,7 +81,8 @@ def _recorded(recorded: Recorded, place: str) -> Markup:
         name = f"{place}-{title.split()[0].lower()}"
         links.append(tag("a", title, href=f"#{name}"))
         parts.append(tag("section", tag("h3", title), content, id=name))
-    return join(parts[0], tag("nav", links), parts[1:])
+    # The conclusion comes first.
+    return join(why_html.render(recorded.why), parts[0], tag("nav", links), parts[1:])
 
 
 def _facts(recorded: Recorded) -> Markup:

@@ -20,6 +20,8 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
     ``operations``: shell patterns; none: all but rare operations."""
     letters = string.ascii_uppercase
     output = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
+    if result.verdict is not None:
+        output = [*prose(printable(result.verdict.text), rest="  "), "", *output]
     hidden: dict[str, None] = {}
     for group in result.groups:
         if group.label:

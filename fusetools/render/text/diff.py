@@ -25,7 +25,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     """
     import click
 
-    output = []
+    output = [*conclusion(result)]
     for side, facts in (("A", result.a), ("B", result.b)):
         name = printable(facts.name)
         output += [f"{side}: {name}, {line}" for line in footer(facts)]
@@ -69,6 +69,13 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     output.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
     output += missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
     return lines(output)
+
+
+def conclusion(result: Differences) -> list[str]:
+    """Return the verdict in words."""
+    if result.verdict is None:
+        return []
+    return [*prose(printable(result.verdict.text), rest="  "), ""]
 
 
 def level(d: Difference, thresholds: tuple[float, float]) -> int:

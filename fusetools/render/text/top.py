@@ -25,7 +25,7 @@ def render(top: Top) -> str:
 
 def lines(top: Top, width: int | None = None) -> list[str]:
     """Return the lines of an interval. ``width``: the screen's in columns; None: unlimited."""
-    shown = [summary(top), cost(top)]
+    shown = [summary(top), *verdict(top), cost(top)]
     if top.lost or top.left_out:
         shown.append(dropped(top))
     shown += _missing(top)
@@ -44,6 +44,11 @@ def line(top: Top) -> str:
     more = f", {dropped(top)}" if top.lost or top.left_out else ""
     old = f", the oldest for {duration(top.oldest[0].age_ns)}" if top.oldest else ""
     return f"{time.strftime('%H:%M:%S')} {summary(top)}{old}{more}\n"
+
+
+def verdict(top: Top) -> list[str]:
+    """Return the row for which callers wait most, if there is one."""
+    return [printable(top.verdict.text)] if top.verdict else []
 
 
 def summary(top: Top) -> str:

@@ -48,15 +48,19 @@ def sentence(finding: Finding) -> str:
     return printable(finding.reason.text)
 
 
+def who(finding: Finding) -> str:
+    """Return the processes that waited, with their shares."""
+    return ", ".join(
+        f"{printable(comm) or 'unknown'} (pid {pid}) {share(part, 1)}"
+        for comm, pid, part in finding.callers
+    )
+
+
 def _finding(number: str, finding: Finding) -> list[str]:
     indent = " " * len(number)
     output = prose(sentence(finding), number, indent)
     if finding.callers:
-        who = ", ".join(
-            f"{printable(comm) or 'unknown'} (pid {pid}) {share(part, 1)}"
-            for comm, pid, part in finding.callers
-        )
-        output += prose(f"who waited: {who}", indent, f"{indent}  ")
+        output += prose(f"who waited: {who(finding)}", indent, f"{indent}  ")
     if finding.sure != "measured":
         output += prose(f"how sure: {finding.sure}", indent, f"{indent}  ")
     for reason in finding.against:
