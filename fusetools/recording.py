@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fusetools import extras
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 def open(path: str | os.PathLike[str] = "perf.data") -> Recording:
     """Open a recording. Raises fusetools.Error if it cannot be read."""
     return Recording(path)
+
+
+def _need_numpy() -> None:
+    extras.need("numpy", "single calls and requests are its arrays", "pip install numpy")
 
 
 class Recording:
@@ -91,18 +96,21 @@ class Recording:
 
     def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
         """Return single calls as numpy columns; patterns as in hist()."""
+        _need_numpy()
         from fusetools.answers.calls import calls
 
         return calls(self._source, patterns, filters or Filters())
 
     def requests(self, filters: Filters | None = None) -> RequestColumns:
         """Return FUSE requests as numpy columns."""
+        _need_numpy()
         from fusetools.answers.calls import requests
 
         return requests(self._source, filters or Filters())
 
     def stories(self, filters: Filters | None = None) -> Stories:
         """Return all time stamps and threads of each request, as numpy columns."""
+        _need_numpy()
         from fusetools.answers.stories import stories
 
         return stories(self._source, filters or Filters())

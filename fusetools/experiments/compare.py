@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Union
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fusetools import extras
 from fusetools.errors import Error
 from fusetools.experiments.folder import Folder, Run, is_sweep
 from fusetools.figures import plural
@@ -29,6 +25,9 @@ from fusetools.results.compare import (
 from fusetools.results.hist import Bucket
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     Durations = NDArray[np.int64]
     Values = Union[Durations, NDArray[np.float64], Sequence[float]]
 
@@ -46,6 +45,8 @@ def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
     """
     if len(paths) > MOST_SIDES:
         raise Error(f"{len(paths)} are too many to compare", f"at most {MOST_SIDES}")
+    for package in ("numpy", "scipy"):
+        extras.need(package, "the comparison computes and tests with it", extras.COMPARE)
     folders = [is_sweep(path) for path in paths]
     if all(folders):
         sweeps = [Folder.open(path) for path in paths]
@@ -266,7 +267,9 @@ def _with_tests(
                     tested[g, m, i] = p
     adjusted: Mapping[tuple[int, int, int], float] = {}
     if tested:
-        ps = _scipy().false_discovery_control(list(tested.values()))
+        from scipy.stats import false_discovery_control
+
+        ps = false_discovery_control(list(tested.values()))
         adjusted = dict(zip(tested, map(float, ps)))
 
     def tested_side(g: int, m: int, i: int, side: Figures, sides: Sequence[Figures]) -> Figures:
@@ -314,7 +317,9 @@ def probability(values: Values, best: Values) -> float | None:
     n, m = len(values), len(best)
     if not min(n, m) or (n + m < 1000 and 2 / comb(n + m, n) > LEVEL):
         return None
-    p = float(_scipy().mannwhitneyu(values, best, alternative="two-sided").pvalue)
+    from scipy.stats import mannwhitneyu
+
+    p = float(mannwhitneyu(values, best, alternative="two-sided").pvalue)
     return p if p == p else 1.0  # NaN if all values are equal
 
 
@@ -332,13 +337,3 @@ def larger(values: Values, best: Values) -> float:
     ordered = np.sort(best)
     below = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
     return float(below.sum()) / 2 / (len(values) * len(best))
-
-
-def _scipy() -> ModuleType:
-    try:
-        return importlib.import_module("scipy.stats")
-    except ImportError as error:
-        why = "its tests tell a difference from noise"
-        raise Error(
-            "scipy is not installed", why, "pip install 'fusetools-trace[compare]'"
-        ) from error

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from fusetools import recording
+from fusetools.answers.sizes import sizes
+from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
@@ -30,7 +32,6 @@ from fusetools.record.timed import check, timed
 from fusetools.record.workload import User, caller
 from fusetools.results.encode import encode
 from fusetools.results.estimate import Estimate
-from fusetools.results.stories import Stories
 from fusetools.results.sweep import OperationAt, PointFigures, Sweep
 
 ALMOST_FULL = 1 << 16  # free bytes of a disk
@@ -217,33 +218,14 @@ def _requests(path: str) -> dict[str, Requests]:
     requests: dict[str, Requests] = {}
     opened = recording.open(path)
     histograms = opened.hist(layers=("request", "daemon")).histograms
-    sizes = _sizes(opened.stories())
+    moved = sizes(Source(path))
     for layer in ("request", "daemon"):
         for h in histograms:
             if h.layer == layer and h.count and h.operation and h.operation not in requests:
                 times = (h.percentiles_ns.get("50"), h.percentiles_ns.get("99"), h.mean_ns)
-                size = sizes.get(h.operation)
+                size = moved.get(h.operation)
                 requests[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
     return dict(sorted(requests.items(), key=lambda item: -item[1].count))
-
-
-# Bytes of headers in the length of a request (fuse_in_header and fuse_write_in) and of a reply
-# (fuse_out_header), include/uapi/linux/fuse.h.
-_WRITTEN = {"write": 80}
-
-
-_READ = {"read": 16, "readdir": 16, "readdirplus": 16}
-
-
-def _sizes(stories: Stories) -> dict[str, float]:
-    """Return the mean bytes of data by operation that moves data, if the kernel reports them."""
-    sizes = {}
-    for lengths, headers in ((stories.request_bytes, _WRITTEN), (stories.reply_bytes, _READ)):
-        for operation, header in headers.items():
-            own = lengths[stories.of(operation) & (lengths >= header) & (stories.error == 0)]
-            if len(own):
-                sizes[operation] = float(own.mean()) - header
-    return sizes
 
 
 def _end_of(log: int) -> str:

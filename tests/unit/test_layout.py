@@ -19,7 +19,7 @@ LAYERS = (
     ("__init__",),
     ("flame",),  # knows nothing of the rest
     ("errors", "names", "printable", "patterns", "figures"),
-    ("core", "csvfile", "reasons"),
+    ("core", "csvfile", "extras", "reasons"),
     ("host",),
     ("output", "session"),
     ("plan",),
