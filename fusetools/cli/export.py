@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    required=True,
     type=click.Choice(["perfetto", "csv", "json"]),
-    help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json).",
+    help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json)."
+    "  [default: csv or json by FILE's name]",
 )
 @click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
-def command(path: str, form: str, output: str, **options: Unpack[FilterOptions]) -> None:
+def command(path: str, form: str | None, output: str, **options: Unpack[FilterOptions]) -> None:
     """Write every request, with all known facts, for other programs."""
+    if form is None:
+        form = Path(output).suffix[1:]
+        if form not in ("csv", "json"):
+            raise click.UsageError(f"--format is needed: {output} ends in neither .csv nor .json")
     Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":

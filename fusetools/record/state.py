@@ -16,9 +16,11 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -326,8 +328,10 @@ def _open_lock(folder: Path) -> int:
             os.close(opened)
     except OSError as error:
         why = error.strerror or str(error)
-        fix = "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {folder}"
-        raise Error(f"cannot use {folder}", why, fix) from error
+        if os.geteuid():
+            fix = shlex.join(["sudo", "fusetools", *sys.argv[1:]])
+            raise Error("needs root", f"{folder}: {why}", fix) from error
+        raise Error(f"cannot use {folder}", why, f"rm -r {folder}") from error
 
 
 def _holder(lock: Path) -> int | None:

@@ -526,6 +526,16 @@ def test_export_printed_and_into_nothing(run: Invoke) -> None:
     assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin_ns)
 
 
+def test_export_takes_the_format_from_the_file_name(run: Invoke, tmp_path: Path) -> None:
+    for form in ("csv", "json"):
+        out, same = tmp_path / f"out.{form}", tmp_path / "same"
+        assert run("export", "-i", str(DEMO), "-o", str(out)).exit_code == 0
+        run("export", "-i", str(DEMO), "--format", form, "-o", str(same))
+        assert out.read_text() == same.read_text()
+    result = run("export", "-i", str(DEMO), "-o", str(tmp_path / "out.txt"))
+    assert result.exit_code == 2 and "--format is needed" in result.stderr
+
+
 def test_spans_of_time(run: Invoke, tmp_path: Path, demo: dict[int, Plain]) -> None:
     first = _core.scan(str(DEMO), [], {})["first"]
     wanted = sum(100_000_000 <= one.begin - first < 400_000_000 for one in demo.values())
