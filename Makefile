@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
-  clean install install-tests build samples test-why
+  clean install install-tests uninstall build samples packages test-why
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
@@ -24,6 +24,8 @@ help:
 	@echo 'make test-snaps     the memory of a flight recorder that writes N=500 recordings'
 	@echo 'make test-why       twelve real problems, N=3 times each: fusetools why must name them first'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
+	@echo 'make packages       wheels for four platforms, Debian and RPM packages, in dist/; each tried in a fresh Debian'
+	@echo 'make uninstall      remove the link that make demo made in /usr/local/bin'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
 	@echo 'make clean          remove what was built'
@@ -126,6 +128,14 @@ fuzz: install-tests $(VENV)/.tested
 
 demo: install build samples
 	@samples/demo.sh
+	@tools/link.sh
+
+uninstall:
+	@tools/link.sh remove
+
+packages: build
+	@tools/packages/build.sh $(TARGETS)
+	@$(if $(filter 0,$(shell id -u)),,sudo )tools/packages/check.sh
 
 bench: install-tests samples $(VENV)/.tested
 	$(PY) tests/bench/bench.py
