@@ -83,7 +83,7 @@ class Differences(Rows):
 
     @property
     def verdict(self) -> Reason | None:
-        """Which side's workload took less time, and the operation that changed most; None: neither
+        """Return which side took less time, and the operation that changed most; None: neither
         is known."""
         a, b = 1e9 * self.a.seconds, 1e9 * self.b.seconds
         ratio = a / b if self.a.command and self.b.command and a > 0 and b > 0 else None
