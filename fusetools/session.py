@@ -66,7 +66,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Mount:
-    """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set."""
+    """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set;
+    ``limits``: by name, as in host/limits.py."""
 
     path: str
     connection: int | None = None
@@ -75,6 +76,7 @@ class Mount:
     daemon_pid: int | None = None
     comm: str = ""
     fs: str | None = None
+    limits: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Session:
             "host": dict(vars(self.host)),
             "workload_pid": self.workload_pid,
             "descendants": list(self.descendants),
-            "mounts": [dict(vars(mount)) for mount in self.mounts],
+            "mounts": [{**vars(mount), "limits": dict(mount.limits)} for mount in self.mounts],
             "probes": [dict(vars(probe)) for probe in self.probes],
             "missing": [dict(vars(reason)) for reason in self.missing],
             "misses": dict(self.misses),
@@ -342,6 +344,7 @@ def _mount(row: Row) -> Mount:
         daemon_pid=_pid(row.get("daemon_pid")),
         comm=_text(row.get("comm")),
         fs=_text(row.get("fs")) or None,
+        limits=_counters(row.get("limits")),
     )
 
 

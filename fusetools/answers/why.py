@@ -21,9 +21,11 @@ from fusetools.answers.frames import kind_of
 from fusetools.answers.requests import RequestQuery, error_name, peer
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
+from fusetools.host.limits import change
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
+from fusetools.session import Mount
 
 # Causes that every request has.
 _ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
@@ -181,8 +183,20 @@ class Digest:
                 groups[self._kind(cause)].causes.append(cause)
         return dict(groups)
 
+    def how(self, cause: core.native.Cause) -> str:
+        """Return what a sleep was for. A stream is the network where its peer is known."""
+        connected = self.query.connections_of(self.daemon_pid(cause))
+        streams = ("stream", "poll", "process")
+        if cause["how"] in streams and (cause["fd"] in connected or self._only_peer(cause)):
+            return "network"
+        return cause["how"]
+
+    def _only_peer(self, cause: core.native.Cause) -> bool:
+        """Return whether a poll of unknown descriptors can only be for the daemon's only peer."""
+        return cause["how"] == "poll" and cause["fd"] is None and bool(self.address(cause))
+
     def _kind(self, cause: core.native.Cause) -> tuple[object, ...]:
-        mount, how = cause["connection"], cause["how"]
+        mount, how = cause["connection"], self.how(cause)
         if cause["lock"] is not None:
             return mount, "lock", cause["lock"]
         if how == "network":
@@ -221,11 +235,14 @@ class Digest:
         known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
         return next(iter(known)) if len(known) == 1 else ""
 
+    def mount(self, cause: core.native.Cause) -> Mount | None:
+        """Return the mount that a cause is about."""
+        mounts = (m for m in self.source.session.mounts if m.connection is not None)
+        return next((m for m in mounts if m.connection == cause["connection"]), None)
+
     def daemon_pid(self, cause: core.native.Cause) -> int | None:
-        for mount in self.source.session.mounts:
-            if mount.connection is not None and mount.connection == cause["connection"]:
-                return mount.daemon_pid
-        return None
+        mount = self.mount(cause)
+        return mount.daemon_pid if mount else None
 
     def daemon(self, cause: core.native.Cause) -> str:
         """Return the name of the daemon that a cause is about."""
@@ -403,7 +420,7 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
         subject: dict[str, Value] = {
             **place.subject,
             "daemon": digest.daemon(most),
-            "how": most["how"],
+            "how": digest.how(most),
             "syscall": most["syscall"] or "",
             "function": own,
         }
@@ -436,9 +453,26 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject,
             figures,
             callers=digest.callers_of(group.causes),
+            fix=_read_ahead(digest, most, place),
+            sure="inferred" if most["how"] == "poll" and code == Code.SLOW_SERVER else "measured",
             against=against,
             more=digest.command("slow", *words),
         )
+
+
+def _read_ahead(digest: Digest, cause: core.native.Cause, place: Place) -> str:
+    """Return how to make requests larger, where reads in order are as large as the mount allows:
+    fewer would wait. "": they are not."""
+    mount = digest.mount(cause)
+    if mount is None or place.operation != "read":
+        return ""
+    for name, factor in (("read_ahead_kb", 1024), ("max_read", 1)):
+        limit = mount.limits.get(name, 0) * factor
+        for row in digest.answer["transfers"]:
+            at_limit = sum(n for size, n in row["sizes"] if size == limit)
+            if row["operation"] == "read" and limit and 2 * at_limit > row["requests"]:
+                return change(name, mount.connection or 0)
+    return ""
 
 
 # Threads and CPUs

@@ -18,7 +18,7 @@ from fusetools.answers.requests import error_name
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import duration, plural, took
-from fusetools.now.fusectl import counter, fusectl
+from fusetools.host.fusectl import counter, fusectl
 from fusetools.now.top import catalogue_of
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
 from fusetools.plan.planner import ProbePlan

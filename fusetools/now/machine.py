@@ -19,6 +19,7 @@ from typing import NamedTuple, Optional, TypeVar
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
+from fusetools.host.fusectl import counter, fusectl
 from fusetools.host.mounts import (
     BEYOND,
     named_mounts,
@@ -29,7 +30,6 @@ from fusetools.host.processes import could_serve, in_pid_namespace, shows_connec
 from fusetools.now import arguments, cgroups, children, sockets, syscalls, taskstats
 from fusetools.now.bounded import Asker
 from fusetools.now.census import Census, by_suspicion
-from fusetools.now.fusectl import counter, fusectl
 from fusetools.now.moment import (
     AUTOFS,
     Connection,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.core import native
+from fusetools.host.fusectl import counter, fusectl
 from fusetools.now import machine
-from fusetools.now.fusectl import counter, fusectl
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fusetools.now.fusectl import counter, fusectl
+from fusetools.host.fusectl import counter, fusectl
 from fusetools.reasons import Code, Reason, Value
 
 if TYPE_CHECKING:  # slow to import, as what looks for callers

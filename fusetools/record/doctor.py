@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.limits import change, limits
 from fusetools.host.selftest import self_test_unique
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
 from fusetools.plan.request import Workload
 from fusetools.record import symbols
-from fusetools.results.doctor import PROBED, Described, Doctor
+from fusetools.results.doctor import PROBED, Described, Doctor, Limit
 
 
 def examined(facts: HostFacts, hanging: Sequence[str] = (), unknown: Sequence[str] = ()) -> Doctor:
     """``hanging``: mounts that do; ``unknown``: those that may."""
-    mounts = tuple(describe(facts, mount) for mount in facts.mounts)
+    known = limits([mount.connection for mount in facts.mounts])
+    mounts = tuple(
+        dataclasses.replace(describe(facts, mount), limits=_limits(mount, known))
+        for mount in facts.mounts
+    )
     diagnosis = counted(diagnose(facts), mounts)
     advice = (*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice))
     return Doctor(
@@ -31,6 +36,12 @@ def examined(facts: HostFacts, hanging: Sequence[str] = (), unknown: Sequence[st
         facts=facts,
         unknown=tuple(unknown),
     )
+
+
+def _limits(mount: Mount, known: Mapping[int, Mapping[str, int]]) -> tuple[Limit, ...]:
+    connection = mount.connection
+    rows = known.get(connection, {}).items()
+    return tuple(Limit(name, value, change(name, connection)) for name, value in rows if value)
 
 
 def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:

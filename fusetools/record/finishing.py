@@ -15,6 +15,7 @@ from fusetools.core import native
 from fusetools.errors import Error, merging
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
+from fusetools.host.limits import limits
 from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
@@ -88,6 +89,7 @@ class Finishing(Things):
         outcome = self.outcome
         self._new_mounts()
         self.peers = tuple(self._connected())
+        self.limits = limits([target.mount.connection for target in self.plan.targets])
         if self._written() == 0:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
@@ -330,7 +332,7 @@ class Finishing(Things):
             ),
             workload_pid=self._callers[0] if self._callers else None,
             descendants=self._callers[1:],
-            mounts=tuple(_mount(target) for target in self.plan.targets),
+            mounts=tuple(_mount(target, self.limits) for target in self.plan.targets),
             probes=tuple(
                 Probe(p.event, p.layer, p.function, p.operation, p.role, p.address)
                 for p in self.plan.probes
@@ -474,7 +476,7 @@ class Finishing(Things):
                 self.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
 
 
-def _mount(target: Target) -> Mount:
+def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> Mount:
     mount = target.mount
     return Mount(
         path=mount.path,
@@ -484,4 +486,5 @@ def _mount(target: Target) -> Mount:
         daemon_pid=mount.daemon_pid,
         comm=mount.comm or "",
         fs=target.probe_set.name if target.probe_set else None,
+        limits=limits.get(mount.connection, {}),
     )

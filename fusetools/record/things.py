@@ -84,6 +84,7 @@ class Things:
         self.daemons: dict[int, int | None] = {}
         self.sockets: dict[int, dict[int, int]] = {}  # theirs, when it began: fd -> inode
         self.peers: tuple[Peer, ...] = ()
+        self.limits: dict[int, dict[str, int]] = {}
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)

@@ -9,6 +9,15 @@ from fusetools.plan.capabilities import Advice, Layer
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A limit of a mount, and the command that changes it."""
+
+    name: str
+    value: int
+    change: str
+
+
+@dataclass(frozen=True)
 class Described:
     """A mount, and the part of its daemon that a recording would probe (one of PROBED)."""
 
@@ -19,6 +28,7 @@ class Described:
     advice: Advice | None = None
     probed: str = "nothing"
     stacks: str = ""
+    limits: tuple[Limit, ...] = ()
 
     JSON_HIDDEN = ("advice",)
 

@@ -23,7 +23,7 @@ from hanging import LONG, Hang, looked_at, set_to_one, stuck
 from mounts import wait_until
 from recording import run
 
-from fusetools.now import fusectl
+from fusetools.host import fusectl
 
 pytestmark = [
     pytest.mark.live,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fusetools.host.files import Files
+from fusetools.host.fusectl import fusectl
 from fusetools.host.mounts import reachable
 from fusetools.now import cgroups
-from fusetools.now.fusectl import fusectl
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def render(result: Doctor) -> str:
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
         lines += _prose(f"{mount.path} ({mount.kind})", "  ") + _prose(answered, "    ")
         lines += _prose(mount.stacks, "    ")
+        for limit in mount.limits:  # a command is not wrapped
+            lines.append(f"    {limit.name} {limit.value}: {printable(limit.change)}")
     if result.stuck:
         hanging = ", ".join(result.stuck)
         lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]

@@ -1,0 +1,65 @@
+"""Limits of a mount, on which the kernel and the daemon agreed. The mount itself is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools.host.files import Files
+from fusetools.host.fusectl import counter, fusectl
+
+# Limits by name, each with the command that changes it. {connection}, {device}: the mount's.
+CHANGES = {
+    "max_background": "echo N > /sys/fs/fuse/connections/{connection}/max_background",
+    "congestion_threshold": "echo N > /sys/fs/fuse/connections/{connection}/congestion_threshold",
+    "read_ahead_kb": "echo N > /sys/class/bdi/{device}/read_ahead_kb",
+    "max_read": "mount it with -o max_read=BYTES",
+}
+
+
+def device(connection: int) -> str:
+    """Return a connection's device number, as in mountinfo and in /sys/class/bdi."""
+    return f"{connection >> 20}:{connection & 0xFFFFF}"
+
+
+def change(name: str, connection: int) -> str:
+    """Return the command that changes a limit."""
+    return CHANGES[name].format(connection=connection, device=device(connection))
+
+
+def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, dict[str, int]]:
+    """Return the limits of each connection by name, as far as known. max_read is 0 where the mount
+    has no such option."""
+    files = files or Files(Path("/"))
+    options = _options(files)
+    found: dict[int, dict[str, int]] = {}
+    with fusectl() as (_, directory):
+        for connection in connections:
+            own: dict[str, int | None] = {}
+            if directory is not None:
+                for name in ("max_background", "congestion_threshold"):
+                    own[name] = counter(directory, connection, name)
+            at = device(connection)
+            ahead = files.read(f"/sys/class/bdi/{at}/read_ahead_kb", quiet=True)
+            own["read_ahead_kb"] = _number(ahead)
+            if at in options:
+                own["max_read"] = _number(options[at].get("max_read", "0"))
+            found[connection] = {name: n for name, n in own.items() if n is not None}
+    return found
+
+
+def _options(files: Files) -> dict[str, dict[str, str]]:
+    """Return the file system's options of each mount, by device number."""
+    found = {}
+    for line in (files.read("/proc/self/mountinfo", quiet=True) or "").split("\n"):
+        before, separator, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if separator and len(fields) > 5 and len(types) > 2:
+            options = (option.partition("=")[::2] for option in types[2].split(","))
+            found[fields[2]] = dict(options)
+    return found
+
+
+def _number(text: str | None) -> int | None:
+    text = (text or "").strip()
+    return int(text) if text.isdecimal() and len(text) < 20 else None
