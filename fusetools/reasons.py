@@ -184,6 +184,7 @@ class Code(str, Enum):
     WAIT_RUNTIME = "wait_runtime"
     WAIT_CONDITION = "wait_condition"
     WAIT_SLEEP = "wait_sleep"
+    WAIT_INIT = "wait_init"
     WAIT_FILE_LOCK = "wait_file_lock"
     WAIT_OWN_LOCK = "wait_own_lock"
     WAIT_CALLERS_LOCK = "wait_callers_lock"
@@ -232,6 +233,10 @@ class Code(str, Enum):
     HANG_RELOAD = "hang_reload"
     HANG_NOT_READY = "hang_not_ready"
     HANG_BACKGROUND = "hang_background"
+    HANG_INIT = "hang_init"
+    HANG_DEAD = "hang_dead"
+    ABORT_SOON = "abort_soon"
+    MOUNTING = "mounting"
     HANG_UNEXAMINED = "hang_unexamined"
     HANG_UNREAD = "hang_unread"
     HANG_UNANSWERED = "hang_unanswered"
@@ -433,6 +438,10 @@ def _which_waits(words: Words) -> str:
 def _since(words: Words, form: str = ", for {}") -> str:
     age = words.reason.figures.get("age_ns")
     return "" if age is None else form.format(ago(age / 1e9))
+
+
+def _seconds(words: Words, name: str) -> str:
+    return f"{words.reason.figures.get(name, 0) / 1e9:.0f} s"
 
 
 def _in(words: Words) -> str:
@@ -1137,6 +1146,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "",
     ),
     Code.WAIT_SLEEP: ("sleeps in {call}", ""),
+    Code.WAIT_INIT: (
+        lambda words: f"waits{_in(words)} until {words['mount'] or 'it'} is mounted: for FUSE_INIT",
+        "",
+    ),
     Code.WAIT_FILE_LOCK: (
         lambda words: (
             f"waits in {words['call']} for a lock of {words.get('path', 'a file')}, held by "
@@ -1239,6 +1252,32 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"{words.counted('callers', 'caller')} cannot send theirs",
     ),
     Code.HANG_BACKGROUND: (_background, ""),
+    Code.HANG_INIT: (
+        "{daemon} (pid {pid}) waits in mount(2) for its own answer to FUSE_INIT",
+        "no other thread of it reads /dev/fuse",
+    ),
+    Code.HANG_DEAD: (
+        "the connection is dead, its daemon {comm} (pid {pid}) lives",
+        "aborted by the kernel's request timeout (fs.fuse.max_request_timeout), umount -f or "
+        "fusectl; each call on it fails",
+    ),
+    Code.ABORT_SOON: (
+        lambda words: (
+            f"the kernel aborts this connection in {_seconds(words, 'least_ns')} to "
+            f"{_seconds(words, 'most_ns')}"
+        ),
+        lambda words: (
+            f"a request may take {_seconds(words, 'limit_ns')} (fs.fuse.max_request_timeout), if "
+            "this was set before it was mounted"
+        ),
+    ),
+    Code.MOUNTING: (
+        lambda words: (
+            f"{words['mounter']} mounts {words['path'] or 'something'}{_since(words)}, not mounted "
+            "yet"
+        ),
+        lambda words: f"{_who(words)} {words['doing']}",
+    ),
     Code.HANG_UNEXAMINED: ("what {daemon} does cannot be known", _unexamined),
     Code.HANG_UNREAD: (_unread, ""),
     Code.HANG_UNANSWERED: (

@@ -22,10 +22,11 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
     facts = doctor.with_self_test(read_host())
     mounts = [mount for mount in stuck(machine.read()).mounts if mount.path]
-    hanging, unknown = (
-        [mount.path for mount in mounts if mount.state == state] for state in ("stuck", "unknown")
+    hanging, unknown, dead = (
+        [mount.path for mount in mounts if mount.state == state]
+        for state in ("stuck", "unknown", "dead")
     )
-    result = doctor.examined(facts, hanging, unknown)
+    result = doctor.examined(facts, hanging, unknown, dead)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

@@ -15,6 +15,7 @@ import struct
 from typing import TypedDict
 
 from fusetools.host.files import absolute
+from fusetools.host.processes import parse_connection
 from fusetools.now import syscalls
 from fusetools.now.children import Memory, link, names, text
 from fusetools.now.moment import RING, Task
@@ -24,6 +25,8 @@ MOST_WAITED = 256  # descriptors of one poll or epoll
 MOST_LOCKS = 4 << 20  # bytes of /proc/locks: any user can hold millions
 
 _SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, that of 32-bit programs, F_OFD_SETLKW
+_MS_OTHER = 0x20 | 0x1000 | 0x2000 | 0xE0000  # remount, bind, move, change of propagation
+_FSCONFIG_CREATE = (6, 8)  # FSCONFIG_CMD_CREATE, FSCONFIG_CMD_CREATE_EXCL
 _LOCK_NB, _LOCK_UN = 4, 8  # of flock
 _FORKS = ("vfork", "fork", "clone", "clone3")
 _P_PID, _P_PIDFD = 1, 3
@@ -48,9 +51,17 @@ class PlaceRow(TypedDict):
     rooted: bool
 
 
+class MountRow(TypedDict):
+    """As in Mounting."""
+
+    fstype: str
+    source: str
+    connection: int | None
+
+
 class Details(TypedDict):
     """``child``: the one that a thread waits for, -1: any of its process, 0: none; ``descriptors``:
-    number, link, and the process that a pidfd stands for; ``locks``: as in Task."""
+    number, link, and the process that a pidfd stands for; ``locks``, ``mounts``: as in Task."""
 
     descriptors: list[tuple[int, str, int]]
     places: list[PlaceRow]
@@ -58,6 +69,7 @@ class Details(TypedDict):
     child: int
     connects: str
     locks: bool
+    mounts: MountRow | None
 
 
 def details(
@@ -106,6 +118,7 @@ def details(
             child = _child(place, call.name, arguments, children)
         elif call.name in _FORKS:
             child = -1
+        mounts = _mounts(memory, place, call.name, arguments)
         for directory, at in call.paths:
             path = _string(memory, arguments[at]) if arguments[at] else ""
             base = -1 if directory is None else _int(arguments[directory])
@@ -133,6 +146,7 @@ def details(
         "child": child,
         "connects": connects,
         "locks": _locks(call.name, arguments),
+        "mounts": mounts,
     }
 
 
@@ -141,6 +155,21 @@ def _locks(call: str, arguments: list[int]) -> bool:
     if call == "flock":
         return not arguments[1] & (_LOCK_NB | _LOCK_UN)
     return call == "fcntl" and arguments[1] in _SETLKW
+
+
+def _mounts(memory: Memory, place: str, call: str, arguments: list[int]) -> MountRow | None:
+    """Return the mount that a system call makes, by the option fd of FUSE's."""
+    if call == "fsconfig":  # whose context does not show what it was given
+        none: MountRow = {"fstype": "", "source": "", "connection": None}
+        return none if arguments[1] in _FSCONFIG_CREATE else None
+    if call != "mount" or arguments[3] & _MS_OTHER:
+        return None
+    source, fstype, data = (
+        (_string(memory, arguments[at]) if arguments[at] else "") or "" for at in (0, 2, 4)
+    )
+    number = re.search(r"(?:^|,)fd=(\d{1,9})(?:,|$)", data)
+    info = text(f"{place}/fdinfo/{number[1]}") if number else ""
+    return {"fstype": fstype, "source": source, "connection": parse_connection(info)}
 
 
 def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:

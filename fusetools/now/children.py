@@ -6,9 +6,11 @@ It reads what may block; fusetools.now.machine starts it, and gives it a time li
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import re
+import select
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +35,7 @@ PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
 _PENDING = re.compile(r"^S(?:ig|hd)Pnd:\s*([0-9a-f]+)", re.MULTILINE)
 _SIGKILL = 1 << 8
+_PIDFD_GETFD = 438  # Linux 5.6, the same everywhere
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
@@ -128,6 +131,23 @@ def link(name: str) -> str:
         return os.readlink(name)
     except OSError:
         return ""
+
+
+def aborted(item: tuple[int, int]) -> list[int]:
+    """Return the process if its descriptor of FUSE's device ((descriptor, process)) is one of a
+    connection that was aborted: poll(2) shows an error then. The mount is not touched."""
+    number, pid = item
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        process = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return []
+    copy = libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if copy < 0:
+        return []
+    polled = select.poll()
+    polled.register(copy, 0)
+    return [pid] if any(event & select.POLLERR for _, event in polled.poll(0)) else []
 
 
 def names(directory: str) -> list[str]:

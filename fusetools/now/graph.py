@@ -50,7 +50,10 @@ class Graph:
         """Find the mounts that threads wait for: by their paths, then of those whose paths say
         nothing (another name of the file, a descriptor that is being closed) by what is left: each
         request that waits is somebody's."""
-        unknown = [task for task in self.moment.tasks if self._place(task)]
+        mounters = {c.mounting: c.number for c in self.moment.connections if c.mounting}
+        self.places.update({tid: n for tid, n in mounters.items() if tid in self.tasks})
+        others = [task for task in self.moment.tasks if task.tid not in mounters]
+        unknown = [task for task in others if self._place(task)]
         left = {connection.number: connection.waiting for connection in self.moment.connections}
         for tid, number in self.places.items():
             if left[number] and has_request(self.tasks[tid]):
@@ -240,6 +243,14 @@ class Graph:
         since = next((n.age for n in reversed(chain) if isinstance(n, Task)), None)
         recent = [t for t in threads if t.age is None or since is None or t.age <= since + SKEW]
         return recent[0] if len(recent) == 1 else None
+
+    def above(self, pid: int) -> list[int]:
+        """Return a process and those above it, as far as they are known."""
+        found: list[int] = []
+        while (process := self.processes.get(pid)) and pid not in found:
+            found.append(pid)
+            pid = process.ppid
+        return found
 
     def threads(self, pids: Iterator[int] | tuple[int, ...]) -> list[Task]:
         """Return the threads of these processes."""

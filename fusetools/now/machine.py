@@ -36,6 +36,8 @@ from fusetools.now.moment import (
     Descriptor,
     Lock,
     Moment,
+    Mounter,
+    Mounting,
     Place,
     Process,
     Task,
@@ -140,7 +142,8 @@ class _Reader(Asker):
         ours = [c for c in connections if c.path and c.seen_by is None]
         self.points = [path for c in ours for path in (c.path, *c.also)]
         holders = {pid for connection in connections for pid in connection.holders}
-        near = self._near(holders - {1}, processes) | (holders & {1})
+        mounting = _mounting(census, processes, self.children)
+        near = self._near((holders - {1}) | mounting.keys(), processes) | (holders & {1})
         of = {tid: pid for pid, process in processes.items() for tid in process.threads}
         suspects = {tid for tid, *_ in rows}
         wanted = by_suspicion(census.threads, near, processes)
@@ -161,6 +164,8 @@ class _Reader(Asker):
         tasks = self._faults([_with_lock(task, of) for task in tasks])
         tasks = self._openers(tasks)
         connections = [_with_servers(c, processes, tasks) for c in connections]
+        connections = [_mounted_by(c, connections, tasks) for c in connections]
+        connections = self._dead(connections, census)
         self._date({pid for c in connections if c.waiting for pid in c.servers}, processes)
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {pid for task in tasks for pid in task.openers}
@@ -184,6 +189,8 @@ class _Reader(Asker):
             unread=self.unread,
             autofs=bool(parse_autofs(self.mountinfo)),
             own=own_processes(census.rows.values()),
+            timeout=_request_timeout(),
+            mounting=self._mounters(mounting),
         )
 
     def _settled(self, moment: Moment, directory: int) -> Moment:
@@ -417,9 +424,16 @@ class _Reader(Asker):
                 lock=Lock(**row["lock"]) if row["lock"] else None,
                 connects=row["connects"],
                 locks=row["locks"],
+                mounts=self._mounting_of(task, row),
                 children=below if row["child"] < 0 else (row["child"],) if row["child"] else (),
             )
         return [self._of_kernel(task) for task in by_tid.values()]
+
+    def _mounting_of(self, task: Task, row: arguments.Details) -> Mounting | None:
+        if not row["mounts"] or not task.in_fuse:
+            return None
+        path = self._place(task.pid, row["places"][0]).path if row["places"] else ""
+        return Mounting(path, **row["mounts"])
 
     def _load(self, pids: set[int]) -> None:
         """Reads the tables of mounts that these processes see."""
@@ -487,6 +501,29 @@ class _Reader(Asker):
             else task
             for task in tasks
         ]
+
+    def _dead(self, connections: list[Connection], census: Census) -> list[Connection]:
+        """Return the connections, those that were aborted marked: no request waits there."""
+        items = {
+            connection.number: (number, pid)
+            for connection in connections
+            if not connection.waiting and connection.fstype not in ("autofs", VIRTIOFS)
+            for pid in connection.servers
+            for number, of in (census.closer[pid]["fuse"] if pid in census.closer else ())
+            if of == connection.number
+        }
+        dead = {pid for rows in self.each(items.values(), children.aborted) for pid in rows}
+        return [
+            replace(c, dead=c.number in items and items[c.number][1] in dead) for c in connections
+        ]
+
+    def _mounters(self, found: dict[int, str]) -> tuple[Mounter, ...]:
+        """Return the processes that mount something, with where: by the mount helper's arguments
+        (mount(8): mount.TYPE SOURCE DIRECTORY …)."""
+        commands = dict(self.each(list(found), children.arguments))
+        return tuple(
+            Mounter(pid, _target(commands.get(pid, []), comm)) for pid, comm in found.items()
+        )
 
     def _date(self, pids: set[int], processes: dict[int, Process]) -> None:
         """Note when these processes began, to the microsecond where the kernel tells."""
@@ -736,6 +773,87 @@ def _with_daemon(
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))
     return replace(mount, daemon=daemon.pid, holders=tuple(sorted(p.pid for p in own)))
+
+
+def _mounted_by(
+    connection: Connection, connections: list[Connection], tasks: list[Task]
+) -> Connection:
+    """Return a connection that is not mounted with the mount that a thread makes of it: its first
+    request (FUSE_INIT) is sent meanwhile."""
+    if connection.path or connection.fstype:
+        return connection
+    alone = sum(not (c.path or c.fstype) for c in connections) == 1
+    for task in tasks:
+        made = task.mounts
+        if made and (made.connection == connection.number or (made.connection is None and alone)):
+            return replace(
+                connection,
+                path=made.path,
+                fstype=made.fstype,
+                source=made.source,
+                mounting=task.tid,
+            )
+    return connection
+
+
+# Helpers of mount(8) for file systems of the kernel's own.
+_KERNEL_HELPERS = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "ocfs2", "gfs2", "zfs", "crypt"}
+
+
+def _mounting(
+    census: Census, processes: dict[int, Process], below: dict[int, list[int]]
+) -> dict[int, str]:
+    """Return the processes that mount something for which there is no connection yet, with their
+    names: of mount helpers the outermost."""
+
+    def serves(pid: int, seen: set[int]) -> bool:
+        """Return whether a process, or one below it, has a connection open already."""
+        seen.add(pid)
+        process = processes.get(pid)
+        return bool(process and any(number is not None for number in process.fuse)) or any(
+            serves(child, seen) for child in below.get(pid, ()) if child not in seen
+        )
+
+    shown = any(n is not None for process in processes.values() for n in process.fuse)
+    found: dict[int, str] = {}
+    for pid, row in census.rows.items():
+        kind = row["comm"].partition("mount.")[2] if row["comm"].startswith("mount.") else ""
+        helper = kind and kind not in _KERNEL_HELPERS
+        device = (shown or shows_connections(Files(Path("/")))) and None in processes[pid].fuse
+        if (helper or device) and row["state"] not in "ZX" and not serves(pid, set()):
+            found[pid] = row["comm"]
+    inner = {child for pid in found for child in _descendants(pid, below)}
+    return {pid: comm for pid, comm in found.items() if pid not in inner}
+
+
+def _descendants(pid: int, below: dict[int, list[int]]) -> set[int]:
+    found: set[int] = set()
+    left = [pid]
+    while left:
+        for child in below.get(left.pop(), ()):
+            if child not in found:
+                found.add(child)
+                left.append(child)
+    return found
+
+
+def _target(command: list[str], comm: str) -> str:
+    """Return the directory that a mount helper's command line names."""
+    at = next((n for n, word in enumerate(command) if word.rpartition("/")[2] == comm), None)
+    words = command[at + 1 : at + 3] if at is not None else []
+    return words[1] if len(words) == 2 and words[1].startswith("/") else ""
+
+
+def _request_timeout() -> int:
+    """Return the seconds after which the kernel aborts a mount made now whose request is not
+    answered; 0: never (fs/fuse/inode.c, init_server_timeout(); Linux 6.15)."""
+    texts = (
+        children.text(f"/proc/sys/fs/fuse/{name}_request_timeout").strip()
+        for name in ("default", "max")
+    )
+    default, most = (int(text) if text.isdecimal() else 0 for text in texts)
+    limit = min(filter(None, (default, most)), default=0)
+    return max(limit, 15) if limit else 0
 
 
 # Calls of a process that only supervises another one: it waits for a child or a signal.

@@ -69,14 +69,24 @@ def is_narrow(sp: int, pc: int) -> bool:
 
 
 @dataclass(frozen=True)
+class Mounting:
+    """A FUSE mount that mount(2) or fsconfig(2) makes; ``connection``: None if unknown."""
+
+    path: str
+    fstype: str = ""
+    source: str = ""
+    connection: int | None = None
+
+
+@dataclass(frozen=True)
 class Task:
     """A thread. ``age``: s since it last ran, None if the kernel does not show it; ``stack``: the
     kernel's functions, innermost first, ``user`` its own, if they could be read; ``sp`` and ``pc``:
     its stack and instruction pointers; ``places``: of its call's paths; ``children``: one of which
-    it waits for; ``locks``: its call waits until it gets a file lock; ``holders``: the processes
-    that hold that lock, as the kernel knows, ``openers``: those that have the file open and may
-    hold it, where only its file system's daemon knows; ``killed``: it ends as soon as it leaves the
-    kernel."""
+    it waits for; ``mounts``: its call mounts that; ``locks``: its call waits until it gets a file
+    lock; ``holders``: the processes that hold that lock, as the kernel knows, ``openers``: those
+    that have the file open and may hold it, where only its file system's daemon knows; ``killed``:
+    it ends as soon as it leaves the kernel."""
 
     pid: int
     tid: int
@@ -95,6 +105,7 @@ class Task:
     holders: tuple[int, ...] = ()
     openers: tuple[int, ...] = ()
     locks: bool = False
+    mounts: Mounting | None = None
     killed: bool = False
     tracer: int = 0
     connects: str = ""  # to a unix socket of that path
@@ -213,8 +224,20 @@ class Connection:
     also: tuple[str, ...] = ()
     hidden: bool = False
     user: int | None = None  # who mounted it
+    dead: bool = False  # it was aborted: its daemon's descriptor says so
+    mounting: int | None = None  # the thread that is in mount(2) for it
     settled: bool = False  # it had no request for a moment after the look
     late: bool = False  # not all that may answer it could be looked at in time
+
+
+@dataclass(frozen=True)
+class Mounter:
+    """A process that mounts something, which no connection stands for yet: a mount helper
+    (mount.TYPE), or one that has FUSE's device open without a connection; ``path``: where, "" if
+    unknown."""
+
+    pid: int
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -242,6 +265,8 @@ class Moment:
     unread: int = 0
     autofs: bool = False
     own: frozenset[int] = frozenset()
+    timeout: int = 0  # seconds that a request of a new mount may take (fs.fuse.*_request_timeout)
+    mounting: tuple[Mounter, ...] = ()
 
     @property
     def partial(self) -> bool:

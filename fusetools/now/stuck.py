@@ -16,7 +16,7 @@ from fusetools.host.facts import VIRTIOFS
 from fusetools.now import verdict
 from fusetools.now.fixes import abort, restart
 from fusetools.now.graph import INVALIDATES, MEMORY, SKEW, Graph, Node, ends
-from fusetools.now.moment import Connection, Moment, Process, Task
+from fusetools.now.moment import Connection, Moment, Mounter, Process, Task
 from fusetools.now.threads import (
     cannot_send,
     has_request,
@@ -28,12 +28,13 @@ from fusetools.now.threads import (
 )
 from fusetools.now.waits import wait
 from fusetools.reasons import Code, Reason, Value
-from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount
+from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 # SKEW if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
 # and a caller kept from going to sleep seems to wait for less. In s, and as a part of the age.
 TAKEN, PART_TAKEN = 0.1, 0.05
+CHECKS = 15.0  # seconds between two looks of the kernel for requests that are too old
 AFTER = 0.001  # seconds, at least, between a request and its server's start
 _KINDS = {
     Code.HALT_FROZEN: "frozen",
@@ -64,6 +65,7 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
         notes=moment.notes,
         unknown=verdict.unknown(moment, results, not paths, diagnosis.unheld),
         unread=moment.unread,
+        mounting=tuple(filter(None, map(diagnosis.mounting, moment.mounting))) if not paths else (),
     )
 
 
@@ -111,7 +113,7 @@ class _Diagnosis:
         others = [task for task in old if not self.moment.is_own(task)]
         locked = [task for task in others if task.in_lock]
         late = [task for task in others if task not in locked]
-        causes = self._causes(connection, late)
+        causes = self._dead(connection, daemon) or self._causes(connection, late)
         ours = len(old) - len(others)
         unheld = [] if causes else [t for t in locked if not (t.holders or t.openers)]
         for task in unheld[:1]:
@@ -121,10 +123,19 @@ class _Diagnosis:
                 "pid": task.pid,
             }
             self.unheld.append(Reason(Code.LOCK_HOLDER_UNKNOWN, subject))
-        state = verdict.state(
-            self.moment, connection, bool(causes), len(callers), ours, bool(unheld)
+        state = (
+            "dead"
+            if connection.dead
+            else verdict.state(
+                self.moment, connection, bool(causes), len(callers), ours, bool(unheld)
+            )
         )
-        outside = [task for task in callers if task.tid not in own and not self.moment.is_own(task)]
+        outside = [
+            task
+            for task in callers
+            if (task.tid not in own or task.tid == connection.mounting)
+            and not self.moment.is_own(task)
+        ]
         return StuckMount(
             path=connection.path,
             fstype=connection.fstype,
@@ -146,6 +157,60 @@ class _Diagnosis:
     def _daemon(self, connection: Connection) -> Process | None:
         pid = connection.daemon
         return self.graph.processes.get(pid) if pid is not None else None
+
+    def _dead(self, connection: Connection, daemon: Process | None) -> list[Cause]:
+        """Return why each call fails on a mount whose connection was aborted."""
+        if not connection.dead or daemon is None:
+            return []
+        subject: dict[str, Value] = {"comm": daemon.comm, "pid": daemon.pid}
+        path = shlex.quote(connection.path)
+        fix = Fix(f"umount -l {path}", "detaches the mount; then it can be mounted anew")
+        fixes = (fix,) if connection.path else ()
+        return [Cause("dead", Reason(Code.HANG_DEAD, subject), fixes=fixes)]
+
+    def _aborts(self, late: list[Task]) -> list[Cause]:
+        """Return when the kernel's own limit for requests aborts the connection, if it has one."""
+        ages = [task.age for task in late if task.age is not None]
+        if not self.moment.timeout or not ages:
+            return []
+        left = max(self.moment.timeout - max(ages), 0.0)
+        figures = {
+            "limit_ns": 10**9 * self.moment.timeout,
+            "least_ns": round(1e9 * left),
+            "most_ns": round(1e9 * (left + CHECKS)),
+        }
+        return [Cause("timeout", Reason(Code.ABORT_SOON, {}, figures))]
+
+    def mounting(self, mounter: Mounter) -> Mounting | None:
+        """Return what a process waits for that mounts something."""
+        graph = self.graph
+        process = graph.processes.get(mounter.pid)
+        tasks = graph.of.get(mounter.pid, [])
+        if process is None or process.since is None or process.since < graph.older or not tasks:
+            return None
+        first = min(tasks, key=lambda task: (not has_work(task), task.tid))
+        chain, _ = graph.follow(first)
+        if isinstance(chain[-1], Process):  # of its threads, one that waits for an answer
+            asks = [t for t in graph.of.get(chain[-1].pid, ()) if any(_peer(t))]
+            chain += sorted(asks, key=lambda task: task.age or 0.0)[:1]
+        # Not one of a server on this host.
+        own = [n for n in chain if isinstance(n, Task) and mounter.pid in graph.above(n.pid)]
+        last = own[-1] if own else first
+        subject: dict[str, Value] = {
+            **self._thread(last),
+            "mounter": graph.named(mounter.pid),
+            "path": mounter.path,
+        }
+        figures = {"age_ns": round(1e9 * process.since)}
+        return Mounting(
+            pid=process.pid,
+            comm=process.comm,
+            path=mounter.path,
+            age_seconds=process.since,
+            user=process.user,
+            reason=Reason(Code.MOUNTING, subject, figures),
+            links=tuple(self._link(node) for node in chain),
+        )
 
     # Why callers wait
 
@@ -194,7 +259,7 @@ class _Diagnosis:
         if not late:
             return []
         threads = graph.threads(connection.servers) or graph.of.get(daemon.pid, [])
-        waits = [task for task in threads if has_work(task)]
+        waits = [t for t in threads if has_work(t) and t.tid != connection.mounting]
         waits.sort(key=lambda task: (not in_callback(task), -(task.age or 0.0)))
         # Threads also work for those that wait for a file lock.
         callers = [*late, *(t for t in graph.callers(connection.number) if t.in_lock)]
@@ -208,6 +273,7 @@ class _Diagnosis:
             causes = [] if len(older) == len(late) else causes
             causes = [Cause("handover", self._successor(older[0], servers)), *causes]
         causes += self._general(connection, daemon, threads, late, bool(causes))
+        causes += self._aborts(late)
         ends_it = (*ends_it, *self._kill(connection, daemon))
         return [
             replace(cause, fixes=cause.fixes or (ends_it if not n else ()))
@@ -457,6 +523,10 @@ class _Diagnosis:
             if not known:
                 figures = {"threads": len(unseen)} if threads else {}
                 yield Cause("unknown", Reason(Code.HANG_UNEXAMINED, of, figures))
+        elif not readers and not listening and connection.mounting:
+            if not known:
+                subject = {**of, "pid": daemon.pid}
+                yield Cause("deadlock", Reason(Code.HANG_INIT, subject, {"threads": len(threads)}))
         elif not readers and not listening:
             yield Cause("unread", Reason(Code.HANG_UNREAD, of, {"threads": len(threads)}))
         elif not known:
@@ -476,6 +546,10 @@ class _Diagnosis:
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def _peer(task: Task) -> Iterator[bool]:
+    return (bool(fd.socket and fd.socket.peer) for fd in task.descriptors)
 
 
 def _halted(halt: Reason) -> dict[str, Value]:

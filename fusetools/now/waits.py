@@ -90,6 +90,8 @@ def _mount(graph: Graph, task: Task) -> Reason:
     connection = graph.connections[graph.places[task.tid]]
     subject: dict[str, Value] = {"mount": connection.path}
     subject.update({"call": task.call} if task.call else {})
+    if connection.mounting == task.tid:
+        return Reason(Code.WAIT_INIT, subject)
     subject.update({"path": task.path} if task.path else {})
     if task.in_lock:
         others = task.holders or task.openers

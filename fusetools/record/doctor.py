@@ -18,8 +18,14 @@ from fusetools.record import symbols
 from fusetools.results.doctor import PROBED, Described, Doctor, Limit
 
 
-def examined(facts: HostFacts, hanging: Sequence[str] = (), unknown: Sequence[str] = ()) -> Doctor:
-    """``hanging``: mounts that do; ``unknown``: those that may."""
+def examined(
+    facts: HostFacts,
+    hanging: Sequence[str] = (),
+    unknown: Sequence[str] = (),
+    dead: Sequence[str] = (),
+) -> Doctor:
+    """Return what a recording would find. ``hanging``: mounts that do; ``unknown``: those that may;
+    ``dead``: those whose connection was aborted."""
     known = limits([mount.connection for mount in facts.mounts])
     mounts = tuple(
         dataclasses.replace(describe(facts, mount), limits=_limits(mount, known))
@@ -35,6 +41,7 @@ def examined(facts: HostFacts, hanging: Sequence[str] = (), unknown: Sequence[st
         advice=advice,
         facts=facts,
         unknown=tuple(unknown),
+        dead=tuple(dead),
     )
 
 

@@ -39,7 +39,8 @@ PROBED = ("callbacks", "callbacks' entries", "replies", "nothing")
 @dataclass(frozen=True)
 class Doctor:
     """``works``: recording works here; ``stuck``: mounts that hang now; ``facts``: of the host;
-    ``unknown``: mounts that may hang, which could not be examined."""
+    ``unknown``: mounts that may hang, which could not be examined; ``dead``: mounts whose
+    connection was aborted, while their daemons live."""
 
     works: bool
     layers: tuple[Layer, ...]
@@ -48,3 +49,4 @@ class Doctor:
     advice: tuple[Advice, ...]
     facts: HostFacts
     unknown: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()

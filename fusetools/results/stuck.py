@@ -69,12 +69,38 @@ class Cause:
         return tuple(link.text for link in self.links)
 
 
+MOUNTS_WITHIN = 10.0  # seconds, after which a mount that is not made counts as stuck
+
 # The surest first.
 KINDS = (
     "autofs", "gone", "killed", "stopped", "traced", "frozen", "handover", "deadlock", "own_mount",
     "invalidation", "reload", "lock", "memory", "process", "socket", "mount", "file", "sleep",
-    "condition", "on_cpu", "unknown", "background", "unread", "unanswered",
+    "condition", "dead", "timeout", "on_cpu", "unknown", "background", "unread", "unanswered",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mounting:
+    """A process that mounts something for which there is no connection yet; ``age_seconds``: since
+    it began, ``path``: where, "" if unknown; ``reason``, ``links``: as in Cause."""
+
+    pid: int
+    comm: str
+    path: str
+    age_seconds: float
+    user: str
+    reason: Reason
+    links: tuple[Reason, ...] = ()
+
+    JSON_SHOWN = ("text", "chain")
+
+    @property
+    def text(self) -> str:
+        return self.reason.text
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        return tuple(link.text for link in self.links)
 
 
 @dataclass(frozen=True)
@@ -82,7 +108,8 @@ class StuckMount:
     """A connection: ``state`` is stuck (callers wait for longer than ``older_seconds``, or its
     daemon cannot answer), unknown (a caller or the daemon could not be examined), own (``own``
     processes of fusetools wait, and nobody else), busy (requests wait, none for long but those of
-    ``locked`` callers, which wait for a file lock that another one holds) or quiet. ``servers``:
+    ``locked`` callers, which wait for a file lock that another one holds), dead (it was
+    aborted, and its daemon lives) or quiet. ``servers``:
     the processes that read its requests, ``daemon`` among them."""
 
     path: str
@@ -130,9 +157,13 @@ class Stuck:
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     unread: int = 0
+    mounting: tuple[Mounting, ...] = ()
 
     JSON_SHOWN = ("stuck",)
 
     @property
     def stuck(self) -> bool:
-        return any(mount.state == "stuck" for mount in self.mounts) or bool(self.unplaced)
+        """Return whether a mount hangs, is dead, or takes too long to be made."""
+        late = any(one.age_seconds >= MOUNTS_WITHIN for one in self.mounting)
+        bad = any(mount.state in ("stuck", "dead") for mount in self.mounts)
+        return bad or late or bool(self.unplaced)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -142,3 +143,61 @@ def test_a_killed_daemon_whose_thread_stays_in_the_kernel(odd: Hang) -> None:
     assert reason["subject"]["pid"] == mount.daemon.pid
     assert f"thread {thread} is still in the kernel" in found["causes"][0]["text"]
     reader.kill()
+
+
+def test_a_connection_that_was_aborted_and_its_daemon_that_lives(odd: Hang) -> None:
+    """Known without a touch of the mount: the daemon's descriptor is not its own afterwards."""
+    mount = odd("supervisor")
+    assert seen(mount)["state"] == "quiet"
+    set_to_one(mount.connection, "abort")
+    descriptors = sorted(os.listdir(f"/proc/{mount.thread('mounted')}/fd"))
+    status, result = stuck("--mount", mount.path)
+    assert (status, result["mounts"][0]["state"]) == (3, "dead")
+    assert codes(result["mounts"][0]) == ["hang_dead"]
+    assert sorted(os.listdir(f"/proc/{mount.thread('mounted')}/fd")) == descriptors
+
+
+@pytest.mark.parametrize(("mode", "code"), [("unread", "hang_init"), ("kept", "hang_thread")])
+def test_a_mount_that_waits_for_its_first_request(tmp_path: Path, mode: str, code: str) -> None:
+    """It is found by the path, which is in no table of mounts yet."""
+    log = tmp_path / "log"
+    program = Path(__file__).with_name("initfs.py")
+    with log.open("w") as out:
+        daemon = subprocess.Popen([sys.executable, program, tmp_path, mode], stdout=out)
+    try:
+        wait_until(lambda: "mounts" in log.read_text() or daemon.poll() is not None, "a mount")
+        if "unsupported" in log.read_text():
+            pytest.skip("this kernel sends FUSE_INIT after mount(2) (before Linux 6.18)")
+        time.sleep(LONG)
+        status, result = stuck("--mount", tmp_path)
+        (found,) = result["mounts"]
+        assert (status, found["state"], codes(found)) == (3, "stuck", [code])
+        assert [(c["pid"], c["call"]) for c in found["callers"]] == [(daemon.pid, "mount")]
+        if mode == "kept":
+            (tid,) = [
+                int(line.split()[1]) for line in log.read_text().splitlines() if "keeps" in line
+            ]
+            assert found["causes"][0]["reason"]["subject"]["tid"] == tid
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
+    """There is no connection yet."""
+    helper = tmp_path / "mount.odd"
+    asks = "import socket; s = socket.socket(); s.connect(('127.0.0.1', {})); s.recv(1)"
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        helper.write_text(f'#!/bin/sh\n{sys.executable} -c "{asks.format(port)}"\ntrue\n')
+        helper.chmod(0o755)
+        with subprocess.Popen([helper, "source", "/mnt/odd"]) as mounter:
+            time.sleep(LONG)
+            _, result = stuck()
+            (found,) = [m for m in result["mounting"] if m["pid"] == mounter.pid]
+            server.close()  # which ends all below the helper
+            assert found["path"] == "/mnt/odd"
+            subject = found["reason"]["subject"]
+            assert subject["wait"] == "wait_descriptor" and f"127.0.0.1:{port}" in subject["doing"]

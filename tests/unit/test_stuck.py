@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from fusetools.now.moment import (
     Descriptor,
     Lock,
     Moment,
+    Mounter,
+    Mounting,
     Place,
     Process,
     Socket,
@@ -920,3 +923,128 @@ def test_who_exits_closes_its_files() -> None:
     result = stuck(moment(replace(caller(path=""), call="exit", stack=names), reader(101)))
     text = " ".join(render(result).split())
     assert "exit (a file that it closes)" in text and "(unknown)" not in text
+
+
+# Mounts that are being made, and dead ones
+
+MADE = replace(MOUNT, path="/mnt/new", waiting=1, mounting=100)
+MOUNTS = Mounting("/mnt/new", "fuse.x", "x", 40)
+INIT = ("request_wait_answer", "fuse_send_init", "fuse_get_tree", "path_mount")
+
+
+def mounts(tid: int = 100) -> Task:
+    return replace(
+        thread(tid, 9.0), stack=INIT, call="mount", mounts=MOUNTS, places=(Place("/mnt/new"),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "code"),
+    [
+        ((), Code.HANG_INIT),
+        ((thread(101, 8.9, call="clock_nanosleep"),), Code.HANG_THREAD),
+        ((reader(101),), Code.HANG_UNANSWERED),
+    ],
+)
+def test_a_mount_that_waits_for_its_first_request(others: tuple[Task, ...], code: Code) -> None:
+    """Nobody reads it; or another thread has it: no deadlock."""
+    result = stuck(moment(mounts(), *others, connections=(MADE,)), ["/mnt/new"])
+    (mount,) = result.mounts
+    assert [cause.reason.code for cause in mount.causes] == [code]
+    assert [c.wait.code for c in mount.callers] == [Code.WAIT_INIT]
+    assert (mount.path, mount.state) == ("/mnt/new", "stuck")
+
+
+def test_a_connection_gets_the_place_where_it_is_mounted() -> None:
+    """By the option fd; else it is the one that is not mounted."""
+    new, other = Connection(50, "", "", ""), Connection(51, "", "", "")
+    for of, found in ((50, "/mnt/new"), (51, ""), (None, "")):
+        task = replace(mounts(), mounts=replace(MOUNTS, connection=of))
+        assert machine._mounted_by(new, [MOUNT, new, other], [task]).path == found
+    task = replace(mounts(), mounts=replace(MOUNTS, connection=None))
+    made = machine._mounted_by(new, [MOUNT, new], [task])
+    assert (made.path, made.fstype, made.mounting) == ("/mnt/new", "fuse.x", 100)
+
+
+def test_a_connection_that_was_aborted() -> None:
+    dead = replace(MOUNT, waiting=0, dead=True)
+    result = stuck(moment(reader(101), connections=(dead,)))
+    (mount,) = result.mounts
+    assert (mount.state, result.stuck) == ("dead", True)
+    (cause,) = mount.causes
+    assert (cause.kind, cause.reason.code) == ("dead", Code.HANG_DEAD)
+    assert cause.reason.subject == {"comm": "sshfs", "pid": 100}
+    assert "DEAD: the connection is dead" in render(result)
+
+
+def test_the_kernel_s_own_limit_for_requests() -> None:
+    """It looks every 15 s."""
+    found = causes(caller(age=6.0), reader(101), timeout=20)
+    assert [cause.kind for cause in found] == ["unanswered", "timeout"]
+    figures = {"limit_ns": 20 * 10**9, "least_ns": 14 * 10**9, "most_ns": 29 * 10**9}
+    assert found[1].reason.figures == figures
+    assert found[0].fixes and not found[1].fixes
+
+
+def test_a_mount_helper_that_waits_for_a_name_server() -> None:
+    helper = Process(700, 1, "mount.cvmfs", "S", threads=(700,), since=35.0)
+    client = Process(701, 700, "cvmfs2", "S", threads=(701, 702))
+    waits = Task(700, 700, "mount.cvmfs", "S", call="wait4", age=34.0, children=(701,))
+    main = Task(701, 701, "cvmfs2", "S", call="futex", age=33.0)
+    server = Socket("udp", "10.0.0.1:53")
+    asks = Task(701, 702, "cvmfs2", "S", call="poll", age=0.1)
+    asks = replace(asks, descriptors=(Descriptor(4, "socket:[7]", server),))
+    mounter = Mounter(700, "/cvmfs/x")
+    before = moment(
+        waits,
+        main,
+        asks,
+        connections=(),
+        processes=(helper, client),
+        mounting=(mounter,),
+    )
+    result = stuck(before)
+    (found,) = result.mounting
+    assert (found.pid, found.path, found.age_seconds, result.stuck) == (700, "/cvmfs/x", 35.0, True)
+    subject = found.reason.subject
+    assert (subject["tid"], subject["wait"]) == (702, Code.WAIT_DESCRIPTOR.value)
+    assert "10.0.0.1:53" in str(subject["doing"])
+    assert "mount.cvmfs (pid 700) mounts /cvmfs/x" in " ".join(render(result).split())
+    young = replace(before, processes=(replace(helper, since=4.0), client))
+    assert stuck(young).mounting and not stuck(young).stuck
+
+
+@pytest.mark.parametrize(
+    ("command", "comm", "target"),
+    [
+        (["/sbin/mount.cvmfs", "x", "/cvmfs/x", "-o", "rw"], "mount.cvmfs", "/cvmfs/x"),
+        (["/bin/bash", "/sbin/mount.cvmfs", "x", "/cvmfs/x"], "mount.cvmfs", "/cvmfs/x"),
+        (["mount.cvmfs", "x"], "mount.cvmfs", ""),
+        (["daemon", "/a", "/b"], "other", ""),
+    ],
+)
+def test_where_a_mount_helper_mounts(command: list[str], comm: str, target: str) -> None:
+    assert machine._target(command, comm) == target
+
+
+def test_processes_that_mount_without_a_connection() -> None:
+    """Mount helpers, without their children; those with the device open, but no connection."""
+    comms = {
+        1: "init",
+        10: "mount.cvmfs",
+        11: "mount.fuse",
+        12: "cvmfs2",
+        20: "mount.nfs",
+        30: "mount.s3",
+        31: "s3",
+        40: "slowfs",
+        50: "sshfs",
+    }
+    below = {1: [10, 20, 30, 40, 50], 10: [11], 11: [12], 30: [31]}
+    fuse: dict[int, tuple[int | None, ...]] = {31: (41,), 40: (None,), 50: (42,)}
+    processes = {
+        pid: Process(pid, 1, comm, "S", fuse=fuse.get(pid, ())) for pid, comm in comms.items()
+    }
+    rows = {pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
+    found = machine._mounting(SimpleNamespace(rows=rows), processes, below)  # type: ignore[arg-type]
+    assert found == {10: "mount.cvmfs", 40: "slowfs"}

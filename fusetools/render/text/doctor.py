@@ -28,6 +28,10 @@ def render(result: Doctor) -> str:
     if result.stuck:
         hanging = ", ".join(result.stuck)
         lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]
+    if result.dead:
+        dead = ", ".join(result.dead)
+        text = f"Dead now: {dead} (the connection was aborted, its daemon lives); fusetools stuck"
+        lines += ["", *_prose(f"{text} shows more", "")]
     if result.unknown:
         unknown = ", ".join(result.unknown)
         text = f"Not known whether these hang now: {unknown}; fusetools stuck shows why"

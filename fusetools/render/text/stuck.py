@@ -23,16 +23,26 @@ def render(result: Stuck) -> str:
 
 
 def _lines(result: Stuck) -> Iterator[str]:
-    order = {"stuck": 0, "unknown": 1, "own": 2, "busy": 3, "quiet": 4}
+    order = {"stuck": 0, "dead": 1, "unknown": 2, "own": 3, "busy": 4, "quiet": 5}
     for mount in sorted(result.mounts, key=lambda mount: order[mount.state]):
         if mount.state == "stuck":
             yield from _stuck(mount, result)
             yield ""
+        elif mount.state == "dead":
+            (cause,) = mount.causes
+            yield from _prose(f"{_name(mount, result)}: DEAD: {cause.text}", "")
+            for command, what in cause.fixes:
+                yield f"  fix: {printable(command)}   ({what})"
         else:
             yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
             if mount.locked:
                 yield from _locked(mount)
-    if not result.mounts:
+    for mounting in result.mounting:
+        yield from _prose(mounting.text, "")
+        if len(mounting.chain) > 1:
+            for line in mounting.chain[:MOST_CHAINS]:
+                yield from _prose(line, "  -> ")
+    if not result.mounts and not result.mounting:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
         yield "Threads that wait in FUSE, for which mount cannot be known:"
