@@ -61,9 +61,39 @@ const OPERATIONS: [&str; 54] = [
     "copy_file_range_64",
 ];
 
+/// Names of opcodes that no kernel had yet, from the first after OPERATIONS on. The enumeration has no gaps there.
+const LATER: [&str; 9] = [
+    "opcode_54",
+    "opcode_55",
+    "opcode_56",
+    "opcode_57",
+    "opcode_58",
+    "opcode_59",
+    "opcode_60",
+    "opcode_61",
+    "opcode_62",
+];
+
+/// System calls that the table of names lacks. They have the same numbers on all machines.
+const NEW_CALLS: [(u64, &str); 8] = [
+    (463, "setxattrat"),
+    (464, "getxattrat"),
+    (465, "listxattrat"),
+    (466, "removexattrat"),
+    (467, "open_tree_attr"),
+    (468, "file_getattr"),
+    (469, "file_setattr"),
+    (470, "listns"),
+];
+
 /// FUSE operation. Its number is at most 63, so that a set of operations fits in a u64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operation(u8);
+
+/// Return the names by opcode.
+fn names() -> impl Iterator<Item = &'static str> {
+    OPERATIONS.iter().chain(&LATER).copied()
+}
 
 impl Operation {
     pub const UNKNOWN: Operation = Operation(0);
@@ -80,8 +110,8 @@ impl Operation {
     pub fn of_opcode(opcode: u64) -> Operation {
         match opcode {
             4096 => Operation::CUSE_INIT,
-            _ if OPERATIONS
-                .get(opcode as usize)
+            _ if names()
+                .nth(opcode as usize)
                 .is_some_and(|name| !name.is_empty()) =>
             {
                 Operation(opcode as u8)
@@ -91,9 +121,7 @@ impl Operation {
     }
 
     pub fn of_name(name: &str) -> Operation {
-        let opcode = OPERATIONS
-            .iter()
-            .position(|known| !known.is_empty() && *known == name);
+        let opcode = names().position(|known| !known.is_empty() && known == name);
         opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
     }
 
@@ -146,10 +174,7 @@ impl Operation {
     }
 
     pub fn name(self) -> &'static str {
-        OPERATIONS
-            .get(self.0 as usize)
-            .copied()
-            .unwrap_or("cuse_init")
+        names().nth(self.0 as usize).unwrap_or("cuse_init")
     }
 
     /// Return the name in the enumeration, e.g. `FUSE_LOOKUP`.
@@ -204,19 +229,21 @@ impl Arch {
     }
 
     fn name_64bit(self, number: u64) -> Option<&'static str> {
-        match self {
+        let name = match self {
             Arch::X86_64 => x86_64::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Aarch64 => aarch64::Sysno::new(number as usize).map(|call| call.name()),
-            Arch::Other => None,
-        }
+            Arch::Other => return None,
+        };
+        name.or_else(|| new_call(number))
     }
 
     fn name_32bit(self, number: u64) -> Option<&'static str> {
-        match self {
+        let name = match self {
             Arch::X86_64 => x86::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Aarch64 => arm::Sysno::new(number as usize).map(|call| call.name()),
-            Arch::Other => None,
-        }
+            Arch::Other => return None,
+        };
+        name.or_else(|| new_call(number))
     }
 
     /// Return the number of the machine's own system call with the same name as a 32-bit program's call. Without one,
@@ -259,6 +286,33 @@ impl Arch {
         }
     }
 
+    /// Return whether the call can answer a request: write, writev, pwrite64, pwritev, splice.
+    pub fn is_write(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => matches!(number, 1 | 18 | 20 | 275 | 296),
+            Arch::Aarch64 => matches!(number, 64 | 66 | 68 | 70 | 76),
+            Arch::Other => false,
+        }
+    }
+
+    /// Return whether the call connects its first argument, a socket.
+    pub fn is_connect(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => number == 42,
+            Arch::Aarch64 => number == 203,
+            Arch::Other => false,
+        }
+    }
+
+    /// Return whether the call closes its first argument, a descriptor.
+    pub fn is_close(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => number == 3,
+            Arch::Aarch64 => number == 57,
+            Arch::Other => false,
+        }
+    }
+
     /// Return whether the call can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
     pub fn is_read(self, number: u64) -> bool {
         match self {
@@ -267,6 +321,11 @@ impl Arch {
             Arch::Other => false,
         }
     }
+}
+
+fn new_call(number: u64) -> Option<&'static str> {
+    let call = NEW_CALLS.iter().find(|(own, _)| *own == number);
+    call.map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -289,7 +348,12 @@ mod tests {
         }
         assert_eq!(Operation::of_opcode(1).constant(), "FUSE_LOOKUP");
         assert_eq!(Operation::of_opcode(4096).constant(), "CUSE_INIT");
-        for unknown in [0, 7, 19, 54, 63, 64, 257, 4097, u64::MAX] {
+        for opcode in [54, 62] {
+            let operation = Operation::of_opcode(opcode);
+            assert_eq!(operation.name(), format!("opcode_{opcode}"));
+            assert_eq!(Operation::of_name(operation.name()), operation);
+        }
+        for unknown in [0, 7, 19, 63, 64, 257, 4097, u64::MAX] {
             assert_eq!(Operation::of_opcode(unknown), Operation::UNKNOWN);
         }
         let set = Operation::of_opcode(3).bit() | Operation::of_opcode(4096).bit();
@@ -306,6 +370,28 @@ mod tests {
         assert_eq!(Arch::new(Some("x86_64")).syscall(262), "newfstatat");
         assert_eq!(Arch::new(Some("aarch64")).syscall(56), "openat");
         assert_eq!(Arch::new(Some("s390x")).syscall(5), "syscall_5");
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            assert_eq!(arch.syscall(463), "setxattrat");
+            assert_eq!(arch.syscall(468), "file_getattr");
+            assert_eq!(arch.syscall(arch.from_32bit(466)), "removexattrat");
+            let writes: Vec<String> = (0..1024)
+                .filter(|n| arch.is_write(*n))
+                .map(|n| arch.syscall(n))
+                .collect();
+            for name in ["write", "writev", "pwrite64", "pwritev", "splice"] {
+                assert!(writes.iter().any(|write| write == name), "{name}");
+            }
+            let connects = (0..1024).filter(|n| arch.is_connect(*n));
+            assert_eq!(
+                connects.map(|n| arch.syscall(n)).collect::<Vec<_>>(),
+                ["connect"]
+            );
+            let closes = (0..1024).filter(|n| arch.is_close(*n));
+            assert_eq!(
+                closes.map(|n| arch.syscall(n)).collect::<Vec<_>>(),
+                ["close"]
+            );
+        }
         for arch in [Arch::X86_64, Arch::Aarch64] {
             let reads: Vec<String> = (0..1024)
                 .filter(|n| arch.is_read(*n))
