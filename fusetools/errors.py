@@ -16,8 +16,11 @@ def merging(parts: Sequence[str]) -> str:
 class Error(Exception):
     """A failure, its reason and the command that fixes it, one line each.
 
-    The reason and the command may be empty. fusetools.cli alone prints it, never as a traceback.
+    The reason and the command may be empty. fusetools.cli alone prints it, never as a traceback,
+    and exits with ``status``.
     """
+
+    status = 1
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
         super().__init__(what)

@@ -59,6 +59,7 @@ class Failure(click.ClickException):
     def __init__(self, error: Error) -> None:
         super().__init__(error.what)
         self.error = error
+        self.exit_code = error.status  # type: ignore[misc]
 
     def show(self, file: IO[str] | None = None) -> None:
         from fusetools.printable import printable

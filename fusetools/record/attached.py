@@ -19,6 +19,10 @@ PROCESSES = 100
 LIST = "ps -ef   (lists processes)"
 
 
+class Gone(Error):
+    """The caller has ended before it could be recorded."""
+
+
 class Attached:
     """Process ``pid``; ``user``: who invoked sudo, None: root alone. Error: it is not there, or
     cannot be recorded."""
@@ -33,14 +37,14 @@ class Attached:
         what = f"cannot record process {self.pid}"
         now = status(self._files, self.pid)
         if now is None:
-            raise Error(what, "there is no such process", LIST)
+            raise Gone(what, "there is no such process", LIST)
         if now.process != self.pid:
             why = f"it is a thread of process {now.process}"
             raise Error(what, why, f"fusetools record --attach {now.process}")
         if now.of_kernel:
             raise Error(what, "it is a thread of the kernel", "fusetools record   (all callers)")
         if now.ended:
-            raise Error(what, "it has ended", LIST)
+            raise Gone(what, "it has ended", LIST)
         if self.pid in ancestors(self._files, os.getpid()):
             why = "this recording is one of the processes that descend from it"
             raise Error(what, why, "fusetools record   (all callers)")
@@ -55,7 +59,7 @@ class Attached:
         """Ranges of numbers that hold those of all their threads. Error: it has ended."""
         self.look()
         if self.ended:
-            raise Error(f"cannot record process {self.pid}", "it has ended", LIST)
+            raise Gone(f"cannot record process {self.pid}", "it has ended", LIST)
         return ranges(threads(self._files, (self.pid, *self.descendants)), RANGES)
 
     def look(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Limited, Request
 from fusetools.reasons import Reason
 from fusetools.record import session
+from fusetools.record.attached import Gone
 from fusetools.record.preflight import output_of
 from fusetools.record.session import GRACE, Interrupted, Late
 from fusetools.record.signals import ENDING, arrived, held_signals
@@ -63,7 +65,25 @@ def record(
             options = {option.name: getattr(request, option.name) for option in fields(Limited)}
             attached = Caller(caller=workload.pid, **options)
             late = Late(absent[0], began, workload)
-            return session.record(attached, arguments, tell, place, warn, late, waited)
+            try:
+                return session.record(attached, arguments, tell, place, warn, late, waited)
+            except Gone as error:
+                raise _ended(workload, request) from error
+
+
+def _ended(workload: Workload, request: Request) -> Error:
+    """The error for a workload that mounted and ended before it was traced, with its exit
+    status."""
+    workload.wait()
+    status = workload.exit_status or 0
+    again = ["fusetools", "record", "--mount", request.mounts[0], "--", "WORKLOAD"]
+    error = Error(
+        f"the workload ended, with exit status {status}, before tracing began",
+        f"it ran until {request.mounts[0]} was mounted, and not much longer",
+        f"{shlex.join(again)}   (what uses it, now that it is mounted)",
+    )
+    error.status = status or 1
+    return error
 
 
 def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
@@ -114,11 +134,13 @@ def _wait(
                 if not _absent(paths):
                     break
             if workload and workload.poll():
-                raise Error(
+                error = Error(
                     f"no FUSE file system is mounted on {', '.join(_absent(paths))}",
                     "the workload ended, and nothing was recorded",
                     f"ls {paths[0]}   (where autofs mounts it)",
                 )
+                error.status = workload.exit_status or 1
+                raise error
             if _pass_on(arrived(0), workload):
                 raise Interrupted("interrupted before anything was mounted")
             changed = bool(changes.poll(STEP * 1000))

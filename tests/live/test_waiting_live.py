@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,12 +93,27 @@ def test_who_waits_already_for_another_mount(sample_mount: Mounter, tmp_path: Pa
 
 def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:
     done = Done(start(tmp_path, "--mount", tmp_path / "x", "--", "sh", "-c", "exit 3"))
-    assert done.status == 1
+    assert done.status == 3
     assert done.stderr.splitlines()[1:] == [
         f"fusetools: no FUSE file system is mounted on {tmp_path}/x",
         "  why: the workload ended, and nothing was recorded",
         f"  fix: ls {tmp_path}/x   (where autofs mounts it)",
     ]
+
+
+def test_a_workload_that_mounts_and_ends(tmp_path: Path) -> None:
+    """As a wrapper that mounts and returns: its exit status is kept."""
+    mount, rawfs = tmp_path / "x", Path(__file__).with_name("rawfs.py")
+    mount.mkdir()
+    log = tmp_path / "log"
+    script = f"setsid {sys.executable} {rawfs} {mount} >{log} 2>&1 & "
+    script += f"until grep -q ready {log}; do sleep 0.01; done; exit 7"
+    try:
+        done = Done(start(tmp_path, "--mount", mount, "--", "sh", "-c", script))
+        assert done.status == 7, done.stderr
+        assert "the workload ended, with exit status 7, before tracing began" in done.stderr
+    finally:
+        os.kill(int(log.read_text().split()[1]), signal.SIGTERM)
 
 
 def test_ctrl_c_ends_the_wait_and_the_path_is_never_touched(tmp_path: Path) -> None:
