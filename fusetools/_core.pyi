@@ -224,6 +224,7 @@ class Graph(Answer):
 class Description(TypedDict):
     session: str | None  # JSON
     events: list[str]
+    sampled: list[str]  # tracepoints of which only some events were sampled
     # (start, name) by start, of kernel functions with symbols: those of function_graph events.
     functions: list[tuple[int, str]]
     arch: str | None
@@ -320,6 +321,9 @@ class MergeInfo(TypedDict):
     # For a window: its begin, its end, and whether earlier events were overwritten.
     kept: tuple[int, int, bool] | None
 
+# (process, descriptor, from, to, (port, halves of the address)) of a connection, in ns.
+Peer = tuple[int, int, int, int | None, list[int | None]]
+
 class Kept(TypedDict):
     """A request, as in `fusetools.results.request.Request`. None: unknown.
 
@@ -358,11 +362,21 @@ class Kept(TypedDict):
     marks: dict[str, int]
     until: int | None
     handed: bool
+    left: int | None
+    refused: int
+    dropped: bool
+    resent: bool
+    signals: tuple[int, int, bool]  # number, the first, whether the daemon read an INTERRUPT
+    aborter: int | None
+    aborter_comm: str
+    aborter_call: str | None
+    aborted_by_daemon: bool
     stages: list[tuple[str, int, list[int] | None]]
 
 class Numbered(Answer):
     kept: list[Kept]
     threads: Threads
+    peers: list[Peer]
 
 class Slowest(Numbered):
     pathless: int  # number of requests skipped, as their path is unknown or incomplete
@@ -392,10 +406,17 @@ class DaemonState(TypedDict):
 
 class Errors(Answer):
     """Error replies. `operations`: (name, answered requests, negative lookups, (errno, requests) …,
-    (fate, requests) … of unanswered requests)."""
+    (fate, requests) … of unanswered requests). `refused`, `dropped`: (operation, … (requests,
+    numbers of some, waiting at the end)); `aborted`: (pid, name, system call, is the daemon,
+    requests); `contradicted`: (system call, errno, operation, calls)."""
 
     operations: list[tuple[str, int, int, list[tuple[int, int]], list[tuple[str, int]]]]
     disconnected: list[tuple[str, int]]  # (system call, number)
+    refused: list[tuple[str, int, tuple[int, list[int], int]]]
+    dropped: list[tuple[str, tuple[int, list[int], int]]]
+    aborted: list[tuple[int, str, str | None, bool, int]]
+    contradicted: list[tuple[str, int, str, int]]
+    interrupts: list[tuple[str, str, int, tuple[int, int, int, int]]]
 
 class MountQueue(TypedDict):
     """The queue of a mount. `whole` and `parts`: as in `fusetools.results.queue.QueuePart`."""
@@ -406,6 +427,8 @@ class MountQueue(TypedDict):
     unanswered: int
     unread: int
     handed: int
+    dropped: int
+    refused: int
     ring: int
     runnable: int
     total: int

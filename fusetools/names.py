@@ -24,6 +24,9 @@ OPERATIONS = frozenset(OPCODES.values())
 # Shows the peers to which a daemon connects.
 CONNECT = "sock:inet_sock_set_state"
 
+# Signals to callers: while one waits for a request, the kernel sends the daemon an INTERRUPT.
+SIGNAL = "signal:signal_generate"
+
 # Reads of pipes and sockets. raw_syscalls has them too, but its filter cannot select a descriptor.
 READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
 # File locks; here too, raw_syscalls' filter cannot select fcntl's command.

@@ -67,7 +67,10 @@ class Host:
 @dataclass(frozen=True)
 class Mount:
     """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set;
-    ``limits``: by name, as in host/limits.py."""
+    ``limits``: by name, as in host/limits.py;
+    ``servers``: further processes that had the connection open; ``program`` and ``library``: file
+    names of the daemon's program and of its libfuse; ``options``: its options about threads;
+    ``parses``: it takes libfuse's own options."""
 
     path: str
     connection: int | None = None
@@ -77,6 +80,11 @@ class Mount:
     comm: str = ""
     fs: str | None = None
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    servers: tuple[int, ...] = ()
+    program: str = ""
+    library: str = ""
+    options: tuple[str, ...] = ()
+    parses: bool = False
 
 
 @dataclass(frozen=True)
@@ -345,6 +353,11 @@ def _mount(row: Row) -> Mount:
         comm=_text(row.get("comm")),
         fs=_text(row.get("fs")) or None,
         limits=_counters(row.get("limits")),
+        servers=tuple(pid for pid in map(_pid, _list(row.get("servers"))) if pid is not None),
+        program=_text(row.get("program")),
+        library=_text(row.get("library")),
+        options=tuple(filter(None, map(_text, _list(row.get("options"))))),
+        parses=row.get("parses") is True,
     )
 
 

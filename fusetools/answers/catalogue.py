@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from fusetools.answers.filters import Filters
-from fusetools.names import CALIBRATION, CONNECT, OPERATIONS, RINGS
+from fusetools.names import CALIBRATION, CONNECT, OPERATIONS, RINGS, SIGNAL
 
 # Operations of callbacks and kernel functions that are not named after their operation.
 _OTHER_NAMES = {
@@ -208,7 +208,8 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     """Return the rows for requests' stories, from the catalogue and the recording's events."""
     request_events = {p.event for p in catalogue if p.layer == "request"}
     probes = [p for p in catalogue if p.layer != "kernel" or p.event not in request_events]
-    for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
+    known = (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking"), (SIGNAL, "signal"))
+    for event, role in known:
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
     return probes + lengths(catalogue)

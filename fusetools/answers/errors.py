@@ -7,9 +7,24 @@ from collections.abc import Sequence
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
-from fusetools.answers.requests import RequestQuery, error_name, guessed
+from fusetools.answers.requests import (
+    RequestQuery,
+    aborter,
+    error_name,
+    guessed,
+    signal_name,
+)
 from fusetools.answers.source import Source
-from fusetools.results.errors import Answered, Errors, OperationErrors
+from fusetools.results.errors import (
+    Aborted,
+    Answered,
+    Contradicted,
+    Dropped,
+    Errors,
+    Interrupts,
+    OperationErrors,
+    Refused,
+)
 
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
@@ -43,4 +58,41 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
         )
     )
     gone = sorted(answer["disconnected"], key=lambda row: (-row[1], row[0]))
-    return Errors(tuple(rows), facts, tuple(Answered(name, calls) for name, calls in gone))
+
+    def asked(operation: str) -> bool:
+        return not wanted or operation in wanted
+
+    refused = (
+        Refused(operation, error_name(number), n, tuple(numbers), waiting)
+        for operation, number, (n, numbers, waiting) in answer["refused"]
+        if asked(operation)
+    )
+    dropped = (
+        Dropped(operation, n, tuple(numbers), waiting)
+        for operation, (n, numbers, waiting) in answer["dropped"]
+        if asked(operation)
+    )
+    aborted = (
+        Aborted(*aborter(daemon, comm, pid, call), n)
+        for pid, comm, call, daemon, n in answer["aborted"]
+    )
+    interrupts = (
+        Interrupts(operation, comm, signal_name(number), *counts)
+        for operation, comm, number, counts in answer["interrupts"]
+        if asked(operation)
+    )
+    contradicted = (
+        Contradicted(call, error_name(number), operation, n)
+        for call, number, operation, n in answer["contradicted"]
+        if asked(operation)
+    )
+    return Errors(
+        tuple(rows),
+        facts,
+        tuple(Answered(name, calls) for name, calls in gone),
+        refused=tuple(sorted(refused, key=lambda row: (-row.requests, row[:2]))),
+        dropped=tuple(sorted(dropped, key=lambda row: (-row.requests, row.operation))),
+        aborted=tuple(sorted(aborted, key=lambda row: (-row.requests, row.comm, row.pid))),
+        interrupts=tuple(sorted(interrupts, key=lambda row: (-row.requests, row[:3]))),
+        contradicted=tuple(sorted(contradicted, key=lambda row: (-row.calls, row[:3]))),
+    )

@@ -65,7 +65,8 @@ def chains(
                 now[at] = None
                 continue
             addresses = peers(span, did, probes, connected[at], calls)
-            helpers[at].append(Helper(span.tid, span.end - span.start, calls, addresses))
+            times = _states(span, did, probes) or (None, None, None)
+            helpers[at].append(Helper(span.tid, span.end - span.start, calls, addresses, *times))
     return [tuple(chain) for chain in helpers]
 
 
@@ -93,6 +94,43 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
                 best = Span(waker, asleep, time)
             asleep = None
     return best
+
+
+def _states(span: Span, moments: Moments, probes: Sequence[Probe]) -> tuple[int, int, int] | None:
+    """Return the ns of the span in which its thread ran, was runnable, and slept.
+
+    None: its switches are not recorded, or its state at the begin is unknown."""
+    times = {"on_cpu": 0, "runnable": 0, "blocked": 0}
+    state, since, switched = "", span.start, False
+    for time, tid, _, kind, values, _ in moments:
+        if time > span.end:
+            break
+        role = probes[kind].role if kind >= 0 else ""
+        new = state
+        if kind == -1 and tid == span.tid:
+            out, preempted = values[:2]
+            new = "on_cpu" if not out else "runnable" if preempted else "blocked"
+            switched = True
+        elif role == "switch":
+            if values[0] == span.tid:
+                new, switched = "blocked" if values[1] else "runnable", True
+            elif values[2] == span.tid:
+                new, switched = "on_cpu", True
+        elif role == "waking" and values[0] == span.tid:
+            new = "runnable" if state in ("", "blocked") else state
+        elif tid == span.tid and kind >= 0:
+            new = "on_cpu"
+        if time <= span.start:
+            state = new
+        elif new != state:
+            if not state:
+                return None
+            times[state] += time - since
+            state, since = new, time
+    if not state or not switched:
+        return None
+    times[state] += span.end - since
+    return times["on_cpu"], times["runnable"], times["blocked"]
 
 
 def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[SyscallTime]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
 
-from fusetools import core
+from fusetools import core, session
 from fusetools.answers.filters import Filters
 from fusetools.answers.requests import Names, RequestQuery, column
 from fusetools.answers.source import Source
@@ -21,6 +22,7 @@ def queue(source: Source, filters: Filters) -> Queue:
     answer, facts = query(core.native.queue, filters, PARTS)
     first = answer["first"]
     mounts = []
+    by_connection = {mount.connection: mount for mount in source.session.mounts}
     for mount in answer["mounts"]:
         if not mount["parts"] and not mount["unread"]:
             continue
@@ -42,11 +44,40 @@ def queue(source: Source, filters: Filters) -> Queue:
                 handed=mount["handed"],
                 ring=mount["ring"],
                 runnable_ns=mount["runnable"],
+                dropped=mount["dropped"],
+                refused=mount["refused"],
+                more_threads=_more_threads(
+                    by_connection.get(mount["connection"]), mount["threads"]
+                ),
                 parts=tuple(QueuePart(*part) for part in mount["parts"]),
                 levels=_Levels(times, queued, busy, first),
             )
         )
     return Queue(tuple(mounts), source.with_missing_detail(facts))
+
+
+# libfuse 3.12 has -o max_threads=N, with this default; libfuse 2 starts as many as it needs.
+_MAX_THREADS = 10
+
+
+def _more_threads(mount: session.Mount | None, threads: int) -> str:
+    """Return how a daemon that used all its ``threads`` gets more, "" if that is not known.
+
+    Only where its command line and its library show what limits it."""
+    if mount is None or not (mount.library and mount.parses):
+        return ""
+    if mount.program == "bindfs" and "--multithreaded" not in mount.options:
+        return "mount it with --multithreaded (man bindfs, BUGS): without it, bindfs has one thread"
+    if "-s" in mount.options:
+        return "mount it without -s, with which libfuse uses one thread"
+    version = re.match(r"libfuse3\.so\.3\.([0-9]{1,4})\b", mount.library)
+    if version is None or int(version[1]) < 12:
+        return ""
+    given = [o.partition("=")[2] for o in mount.options if o.startswith("max_threads=")]
+    most = int(given[-1]) if given else _MAX_THREADS
+    if threads < most:
+        return ""  # something else limits it: libfuse starts a thread when all are busy
+    return f"mount it with -o max_threads=N, N more than {most}"
 
 
 def _mount(names: Names, connection: int | None) -> str:

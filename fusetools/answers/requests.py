@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import signal
 import sys
 from array import array
 from collections import defaultdict
@@ -16,7 +17,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.answers.stages import parts_of
 from fusetools.results.facts import Facts
-from fusetools.results.request import Meanwhile, Request, StageTime, SyscallTime
+from fusetools.results.request import Aborter, Meanwhile, Request, StageTime, SyscallTime
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate
@@ -76,17 +77,41 @@ class RequestQuery:
         answer = core.ask(question, str(self.source.path), self.probes, native, *arguments, **more)
         return answer, self.source.facts(answer, filters)
 
-    def connections(self, fields: core.native.Kept) -> Connections:
-        """Return the connections of the daemon that processed a request."""
-        return self.connections_of(fields["daemon_pid"])
+    def connections(
+        self, fields: core.native.Kept, made: Sequence[core.native.Peer]
+    ) -> Connections:
+        """Return the connections of the daemon that processed a request. ``made``: those that
+        processes made while the recording ran."""
+        pid = fields["daemon_pid"]
+        own = [connection for connection in made if connection[0] == pid]
+        return Connections(self.connections_of(pid), own)
 
-    def connections_of(self, pid: int | None) -> Connections:
-        """Return the connections of a process."""
+    def connections_of(self, pid: int | None) -> Mapping[int, str]:
+        """Return the peers of a process's connections that were open for the whole recording."""
         return self._connections.get(pid, {})
 
 
-# Peer's address by descriptor, of connections that were open during the whole recording.
-Connections = Mapping[int, str]
+class Connections:
+    """Peers of a process's sockets: of those that were open during the whole recording, and of
+    those that it connected meanwhile."""
+
+    def __init__(
+        self, whole: Mapping[int, str] | None = None, made: Sequence[core.native.Peer] = ()
+    ) -> None:
+        self._whole = whole or {}
+        self._made: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        for _, descriptor, start, end, address in made:
+            if known := peer(address):
+                end = NO_END if end is None else end
+                self._made[descriptor].append((start, end, known))
+
+    def at(self, descriptor: int, time: int) -> str:
+        """Return the peer's address at a time; "" if unknown."""
+        for start, end, address in self._made.get(descriptor, ()):
+            if start <= time < end:
+                return address
+        return self._whole.get(descriptor, "")
+
 
 # System calls whose first argument is a socket (_SOCKETS), or may be one (_STREAMS).
 _SOCKETS = {
@@ -121,6 +146,16 @@ def error_name(number: int) -> str:
     if not number:
         return ""
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, e.g. SIGALRM; "" for 0."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def work_span(fields: core.native.Kept) -> Span | None:
@@ -159,6 +194,14 @@ def request(
         handed=fields["handed"],
         reader=fields["reader"],
         replier=fields["replier"],
+        refused=error_name(abs(fields["refused"])),
+        dropped=fields["dropped"],
+        left_ns=None if fields["left"] is None else fields["left"] - first,
+        resent=fields["resent"],
+        signals=fields["signals"][0],
+        signal=signal_name(fields["signals"][1]),
+        interrupted=fields["signals"][2],
+        aborter=_aborter(fields),
         start_ns=start,
         duration_ns=fields["duration"],
         error=error_name(-fields["error"]),
@@ -183,6 +226,25 @@ def request(
         parts_ns=tuple(_parts(*stage) for stage in fields["stages"]),
         meanwhile=meanwhile,
     )
+
+
+def _aborter(fields: core.native.Kept) -> Aborter | None:
+    if fields["fate"] != "aborted":
+        return None
+    daemon, comm = fields["aborted_by_daemon"], fields["aborter_comm"]
+    return aborter(daemon, comm, fields["aborter"], fields["aborter_call"])
+
+
+def aborter(daemon: bool, comm: str, pid: int | None, call: str | None) -> Aborter:
+    """Return who aborted a request. ``call``: the process's system call, None if unknown."""
+    if daemon:
+        by = "daemon"
+    elif comm.startswith("kworker/"):
+        # Only the request timeout aborts from there (fuse_check_timeout in fs/fuse/dev.c).
+        by = "timeout"
+    else:
+        by = {"umount2": "unmount", "write": "fusectl"}.get(call or "", "process")
+    return Aborter(by, comm, pid)
 
 
 def _parts(stage: str, ns: int, parts: Sequence[int] | None) -> dict[str, int]:
@@ -251,23 +313,25 @@ def peers(
 ) -> tuple[str, ...] | None:
     """Return the peers of the connections that a span's thread opened or used.
 
-    A used connection is known if it was open during the whole recording. None: the thread used
-    sockets, but their peers are unknown."""
+    A used connection is known if it was made in the recording, by whatever thread, or was open for
+    all of it. None: the thread used sockets, but their peers are unknown."""
     found: dict[str, None] = {}
-    for _, tid, _, kind, values, syscall in moments:
+    for time, tid, _, kind, values, syscall in moments:
         role = probes[kind].role if tid == span.tid and kind >= 0 else ""
         if role == "connect":
             found[peer(values) or "a peer that is not known"] = None
-        elif role == "sys_enter" and (address := on_connection(syscall, values, connected)):
+        elif role == "sys_enter" and (address := on_connection(time, syscall, values, connected)):
             found[address] = None
     used = any(call.syscall in _SOCKETS for call in calls)
     return None if used and not found else tuple(found)
 
 
-def on_connection(syscall: str | None, values: Sequence[int | None], connected: Connections) -> str:
+def on_connection(
+    time: int, syscall: str | None, values: Sequence[int | None], connected: Connections
+) -> str:
     """Return the peer of the descriptor that is a system call's first argument; "" if unknown."""
     descriptor = values[1] if syscall in _STREAMS else None
-    return "" if descriptor is None else connected.get(descriptor, "")
+    return "" if descriptor is None else connected.at(descriptor, time)
 
 
 def peer(values: Sequence[int | None]) -> str | None:

@@ -24,6 +24,7 @@ from fusetools.answers.requests import (
     on_connection,
     peer,
     request,
+    signal_name,
     work_span,
 )
 from fusetools.answers.source import Source
@@ -95,13 +96,13 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     fields = only(answer["kept"], unique, query.names, source.path)
     gathered = partial(gather, answer["threads"])
     caller, daemon = gathered(spans(fields))
-    connected = query.connections(fields)
+    connected = query.connections(fields, answer["peers"])
     (chain,) = helpers.chains([work_span(fields)], [daemon], gathered, query.probes, [connected])
     first = min(fields["marks"].values(), default=0)
     tids = (fields["tid"], fields["daemon_tid"])
     lines: dict[tuple[int, int, int], list[str]] = {}
     for side, (tid, moments) in enumerate(zip(tids, (caller, daemon))):
-        own = connected if side else {}
+        own = connected if side else Connections()
         thread = _Thread(fields, tid, query.probes, source.functions, query.names, own)
         for time, whose, cpu, kind, values, text in moments:
             line = thread.line(time, whose, cpu, kind, values, text)
@@ -165,9 +166,16 @@ class _Thread:
                 return self._switch(False, "sleeps" if state else "loses the CPU", cpu)
             return self._switch(True, "", cpu)
         if role == "waking":
+            if (values[1] or 0) & helpers.INTERRUPT:
+                # The task that runs meanwhile has nothing to do with it.
+                by_timer = "is woken by an interrupt (a timer or a device)"
+                return by_timer if values[0] == self.tid else ""
             if whose == self.tid:
                 return f"wakes {self._task(values[0])}"
             return f"is woken by {self._task(whose)}" if whose else "is woken"
+        if role == "signal":
+            name = signal_name(values[0] or 0)
+            return f"is sent {name}" if values[1] == self.tid else ""
         if role == "connect":
             return f"connects to {peer(values) or 'a peer that is not known'}"
         if role in _RING_ACTIONS:
@@ -177,7 +185,7 @@ class _Thread:
                 return ""
             if role == "sys_exit":
                 return f"{text}() = {_result(values[1])}"
-            return f"{text}({on_connection(text, values, self.connected)})"
+            return f"{text}({on_connection(time, text, values, self.connected)})"
         if role in ("begin", "sent", "end"):
             return self._request(role, time, values)
         if role in ("graph_entry", "graph_exit"):

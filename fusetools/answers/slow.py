@@ -31,7 +31,7 @@ def slow(
     spans = [work_span(fields) for fields in rows]
     gathered = partial(gather, answer["threads"])
     moments = gathered(spans)
-    connected = [query.connections(fields) for fields in rows]
+    connected = [query.connections(fields, answer["peers"]) for fields in rows]
     chains = helpers.chains(spans, moments, gathered, query.probes, connected)
     meanwhiles = (
         meanwhile(fields, did, query.probes, connections)

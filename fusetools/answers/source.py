@@ -66,6 +66,13 @@ class Source:
                 if not (p.role in ("entry", "return") and p.layer == "kernel")
                 or p.function not in graphed
             ]
+        used = {p.event.partition("#")[0] for p in self.catalogue}
+        if sampled := sorted(used.intersection(self.described["sampled"])):
+            raise Error(
+                f"only some events of {self.path} were sampled: {', '.join(sampled[:3])}",
+                "counts and durations cannot be known (perf record -F or a period above 1)",
+                f"perf record -c 1 …   (each event)\n{RECORD}",
+            )
         if all(p.layer == "syscall" for p in self.catalogue):
             why = next(iter(self.described["warnings"]), "it was not made by fusetools")
             rest = Path(f"{self.path}{FTRACE}")
@@ -179,7 +186,7 @@ class Source:
             native["cost"] = (event or 0, self.pair_cost or 0)
             native["corrected"] = corrected
         everywhere = self._mounts()
-        native["daemons"] = [m for m in everywhere.values() if m[0]]
+        native["daemons"] = self._servers()
         if filters.mounts:
             mounts = [everywhere[self._mount(path)] for path in filters.mounts]
             native["connections"] = [connection for _, connection in mounts]
@@ -200,6 +207,17 @@ class Source:
             for mount in self.session.mounts
             if mount.connection is not None
         }
+
+    def _servers(self) -> list[tuple[int, int]]:
+        """Return (process, connection) of all that may serve: daemons first."""
+        daemons = [mount for mount in self._mounts().values() if mount[0]]
+        others = (
+            (pid, mount.connection)
+            for mount in self.session.mounts
+            if mount.connection is not None
+            for pid in mount.servers
+        )
+        return list(dict.fromkeys((*daemons, *others)))
 
     def _mount(self, path: str) -> str:
         mounts = self._mounts()

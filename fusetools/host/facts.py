@@ -81,7 +81,8 @@ class Mount:
     the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
     of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
     its connection open, the daemon among them; ``streams``: the daemon's descriptors of sockets,
-    and of pipes into which another process writes, except those that a thread was reading from.
+    and of pipes into which another process writes, except those that a thread was reading from;
+    ``options``: those of the daemon's arguments that say how many threads it has (THREADING).
     """
 
     path: str
@@ -101,6 +102,7 @@ class Mount:
     shadow_stack: bool = False
     servers: tuple[int, ...] = ()
     streams: tuple[int, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from fusetools.host.processes import (
     could_serve,
     fuse_connections,
     patiently,
+    reads_requests,
     shows_connections,
     streams,
 )
@@ -229,8 +230,14 @@ def _with_daemon(
     if not candidates:
         return replace(mount, why=_why_none(files, bool(named)))
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
-    # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
-    daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
+
+    def rank(daemon: Daemon) -> tuple[bool, int, int, int]:
+        """Of several, a supervisor only holds the connection and its child serves. CernVM-FS has a
+        watchdog beside its client: the client has the threads and the libraries."""
+        reads = len(candidates) > 1 and reads_requests(files, daemon.pid)
+        return reads, daemon.threads, len(mapped[daemon.pid]), daemon.pid
+
+    daemon = max(candidates, key=rank)
     servers = tuple(sorted(daemon.pid for daemon in candidates))
     return with_daemon(files, replace(mount, servers=servers), daemon.pid, wanted)
 
@@ -253,7 +260,20 @@ def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mo
         seccomp=seccomp,
         shadow_stack=shadow_stack,
         streams=streams(files, pid),
+        options=threading(patiently(files, f"/proc/{pid}/cmdline").split("\0")),
     )
+
+
+def threading(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the options in a daemon's arguments that say how many threads it has: libfuse's and
+    bindfs's. No others, as they may hold secrets."""
+    found = [argument for argument in arguments if argument in ("-s", "--multithreaded")]
+    for before, argument in zip(("", *arguments), arguments):
+        listed = argument if before == "-o" else argument[2:] if argument[:2] == "-o" else ""
+        options = listed.split(",")
+        found += ["--multithreaded"] if "multithreaded" in options else []
+        found += (o for o in options if re.fullmatch(r"max_threads=[0-9]{1,7}", o))
+    return tuple(dict.fromkeys(found))
 
 
 def named_mounts(

@@ -15,7 +15,7 @@ from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, in_pid_namespace, open_files
 from fusetools.host.tools import Tools
 from fusetools.host.uretprobe import IS_CALL, KEEPS_SHADOW, filtered, guards
-from fusetools.names import CONNECT, LOCKS, READS, RINGS
+from fusetools.names import CONNECT, LOCKS, READS, RINGS, SIGNAL
 
 OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
 
@@ -222,7 +222,7 @@ def tracefs_places(files: Files) -> list[str]:
 
 def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
     wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup"]
-    wanted += [CONNECT, LOCKS, *READS, *RINGS.values()]
+    wanted += [CONNECT, LOCKS, SIGNAL, *READS, *RINGS.values()]
     for system in ("fuse", "raw_syscalls"):
         names = files.list(f"{tracefs}/events/{system}")
         wanted += [f"{system}:{name}" for name in names if name not in ("enable", "filter")]

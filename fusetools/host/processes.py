@@ -99,6 +99,14 @@ def shows_connections(files: Files) -> bool:
     return " fuse_dev_show_fdinfo" in (files.read("/proc/kallsyms", quiet=True) or "")
 
 
+def reads_requests(files: Files, pid: int) -> bool:
+    """Whether a thread of a process waits for its next request right now."""
+    return any(
+        (files.read(f"/proc/{pid}/task/{thread}/wchan", quiet=True) or "") == "fuse_dev_do_read"
+        for thread in files.list(f"/proc/{pid}/task")
+    )
+
+
 def could_serve(uid: int | None, mounter: int | None) -> bool:
     """Whether a process of the real user ``uid`` can serve a mount of user ``mounter`` (its
     user_id=). A daemon that root started may have become another user."""

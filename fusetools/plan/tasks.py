@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools.host.facts import Mount
 from fusetools.host.words import quoted
-from fusetools.names import CONNECT, LOCKS, READS, RINGS
+from fusetools.names import CONNECT, LOCKS, READS, RINGS, SIGNAL
 from fusetools.plan.events import Event
 from fusetools.plan.request import Request
 
@@ -59,6 +59,8 @@ def comms_of(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> tup
     for mount in mounts:
         if mount.daemon_pid is not None:
             names.update(dict.fromkeys(comms.get(mount.daemon_pid) or [mount.comm or "?"]))
+            for pid in mount.servers:
+                names.update(dict.fromkeys(comms.get(pid, ())))
     return tuple(names)
 
 
@@ -210,6 +212,9 @@ def task_events(
         own = "" if everybody else ours(fields)
         if name in numbers and daemons and not everybody:
             calls = " || ".join(f"id == {number}" for number in numbers[name])
+            if name == "raw_syscalls:sys_exit":  # a refused answer
+                written = " || ".join(f"id == {number}" for number in _WRITES[arch])
+                calls = f"{calls} || (ret < 0 && ({written}))"
             own = _all(calls, _any(fields, daemons))
             own = " || ".join([f"common_pid >= {WORKLOAD}"] * by_pid + [f"({own})"])
         others = ""
@@ -223,6 +228,10 @@ def task_events(
             events.append((name, Event(name, _all(from_us, others), stack)))
             own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
         events.append((name, Event(name, _all(own, others, also), stack)))
+    if workload:
+        # The sender is the current task, or whatever a timer interrupts: by number where possible.
+        only = f"pid >= {WORKLOAD}" if by_pid else ""
+        events.append((SIGNAL, Event(SIGNAL, only, workload=cgroup and not by_pid)))
     if copied and usual == "fp":
         events += _locks(copied, "dwarf")
     if daemons:

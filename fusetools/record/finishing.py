@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -478,6 +479,8 @@ class Finishing(Things):
 
 def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> Mount:
     mount = target.mount
+    files = [os.path.basename(library.path) for library in mount.libraries]
+    imports = {name for library in mount.libraries for name in library.imports}
     return Mount(
         path=mount.path,
         connection=mount.connection,
@@ -487,4 +490,9 @@ def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> Mount:
         comm=mount.comm or "",
         fs=target.probe_set.name if target.probe_set else None,
         limits=limits.get(mount.connection, {}),
+        servers=tuple(pid for pid in mount.servers if pid != mount.daemon_pid),
+        program=os.path.basename(mount.program),
+        library=next((name for name in files if re.match(r"libfuse3?\.so", name)), ""),
+        options=mount.options,
+        parses=any(re.match("fuse_(main|parse_cmdline|setup)", name) for name in imports),
     )

@@ -62,7 +62,8 @@ def prepare(
     functions[own.path] = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
-        for pid in (target.mount.daemon_pid for target in targets)
+        for target in targets
+        for pid in (target.mount.daemon_pid, *target.mount.servers)
         if pid is not None
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None

@@ -45,17 +45,83 @@ class OperationErrors:
         return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
 
 
+class Refused(NamedTuple):
+    """Requests whose answer the kernel refused: the daemon's write to FUSE's device failed.
+
+    ``numbers``: those of some of them; ``waiting``: number of callers that still waited at the
+    recording's end.
+    """
+
+    operation: str
+    error: str
+    requests: int
+    numbers: tuple[int, ...]
+    waiting: int
+
+
+class Dropped(NamedTuple):
+    """Requests that a thread of the daemon read and never answered, while it went on to others."""
+
+    operation: str
+    requests: int
+    numbers: tuple[int, ...]
+    waiting: int
+
+
+class Aborted(NamedTuple):
+    """Number of ``requests`` that a process aborted. The other fields: as in ``Aborter``."""
+
+    by: str
+    comm: str
+    pid: int | None
+    requests: int
+
+
+class Interrupts(NamedTuple):
+    """Requests whose callers of one name got signals while they waited: the kernel sends the daemon
+    an INTERRUPT for each.
+
+    ``signal``: the first one's name; ``signals``: number of all; ``read``: number of INTERRUPTs
+    that the daemon was seen to read; ``obeyed``: number of requests answered with EINTR.
+    """
+
+    operation: str
+    comm: str
+    signal: str
+    requests: int
+    signals: int
+    read: int
+    obeyed: int
+
+
+class Contradicted(NamedTuple):
+    """System calls that failed with ``error``, though their last request, of ``operation``, was
+    answered without an error. EIO: the kernel refused what the answer contained."""
+
+    syscall: str
+    error: str
+    operation: str
+    calls: int
+
+
 @dataclass(frozen=True, repr=False)
 class Errors(Rows):
     """Replies by operation, most errors first; operations without errors come last.
 
     ``disconnected``: number of system calls by name that failed with ENOTCONN: their mount no
-    longer had a daemon, so they made no request.
+    longer had a connection to a daemon, so they made no request. ``refused`` and ``dropped``:
+    requests without an answer, for a known reason; ``aborted``: by whom; ``contradicted``: system
+    calls whose error no answer contains; ``interrupts``: requests whose callers got signals.
     """
 
     operations: tuple[OperationErrors, ...]
     facts: Facts
     disconnected: tuple[Answered, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    aborted: tuple[Aborted, ...] = ()
+    contradicted: tuple[Contradicted, ...] = ()
+    interrupts: tuple[Interrupts, ...] = ()
 
     ROWS = "operations"
     JSON_HIDDEN = ("facts",)

@@ -38,7 +38,10 @@ class MountQueue:
     without a reply; they count until they were over. ``unread``: number of requests with an unknown
     time of reading; the times exclude them. ``handed``: number of requests answered by another
     thread than the reader; the number of busy threads is unknown then. ``ring``: number of requests
-    by io_uring. ``parts``: intervals of equal length.
+    by io_uring. ``dropped``: number of requests that a thread read and never answered, while it
+    went on to others; ``refused``: number of those whose answer the kernel refused; no thread is at
+    work on either from then on. ``more_threads``: how to give this daemon more threads, "" if that
+    is not known. ``parts``: intervals of equal length.
     """
 
     mount: str
@@ -58,6 +61,9 @@ class MountQueue:
     handed: int = 0
     ring: int = 0
     runnable_ns: Ns = 0
+    dropped: int = 0
+    refused: int = 0
+    more_threads: str = ""
 
     JSON_HIDDEN = ("levels",)
     JSON_SHOWN = ("share_short", "share_runnable", "verdict")
@@ -83,6 +89,10 @@ class MountQueue:
         found = []
         if self.unread:
             found.append(Reason(Code.READS_NOT_SEEN, {}, {"requests": self.unread}))
+        if self.dropped:
+            found.append(Reason(Code.REQUESTS_DROPPED, {}, {"requests": self.dropped}))
+        if self.refused:
+            found.append(Reason(Code.ANSWERS_REFUSED, {}, {"requests": self.refused}))
         if self.share_runnable >= AT_TIMES:
             figures = {"runnable_share": self.share_runnable}
             found.append(Reason(Code.CPU_SHORT, {}, figures))
@@ -101,7 +111,7 @@ class MountQueue:
         figures["short_share"] = self.share_short
         served = {"served_by": "io_uring" if self.by_ring else "threads"}
         if self.share_short >= SHORT:
-            fix = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+            fix = self.more_threads
             if self.by_ring:
                 fix = "mount it without io_uring: by a ring, each CPU's requests have one thread"
             return Reason(Code.THREADS_SHORT, served, figures, fix)

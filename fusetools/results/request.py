@@ -19,19 +19,36 @@ class StageTime(NamedTuple):
     time_ns: Ns
 
 
+class Aborter(NamedTuple):
+    """The process that aborted requests.
+
+    ``by``: "daemon" (it ended, or closed its device), "timeout" (the kernel's request timeout),
+    "unmount" (a forced umount), "fusectl" (a write to the connection's file `abort`), or "process"
+    (a forced umount or a write, it is not known which).
+    """
+
+    by: str
+    comm: str
+    pid: int | None
+
+
 @dataclass(frozen=True)
 class Helper:
     """A thread that did the work for which another thread waited, and woke it up.
 
     ``waited_ns``: duration of the wait. ``syscalls``: the helper's system calls meanwhile, as in
-    ``Meanwhile``. ``peers``: addresses ("192.0.2.1:3128") of connections that it made meanwhile, or
-    used and that were open during the whole recording; None if it used sockets with unknown peers.
+    ``Meanwhile``. ``peers``: addresses ("192.0.2.1:3128") of connections that it made or used
+    meanwhile; None if it used sockets with unknown peers. ``on_cpu_ns``, ``runnable_ns`` and
+    ``blocked_ns``: how it spent the wait, None if its switches were not recorded.
     """
 
     tid: int
     waited_ns: Ns
     syscalls: tuple[SyscallTime, ...]
     peers: tuple[str, ...] | None
+    on_cpu_ns: Ns | None = None
+    runnable_ns: Ns | None = None
+    blocked_ns: Ns | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,11 @@ class Request:
     (see fusetools.results.stories). ``stages``: as in ``Stages``; ``parts_ns``: the parts of each
     stage in the same order, as in ``Stage``, empty if unknown. ``handed``: another, unknown thread
     than the reader worked on it. ``reader`` and ``replier``: threads that read and answered it.
+    ``refused``: error with which the kernel refused its answer, "" if it did not; ``dropped``: its
+    reader went on to other requests and never answered it; ``left_ns``: time of either.
+    ``signals``: number of signals that its caller got while it waited; ``signal``: the first one's
+    name; ``interrupted``: the daemon read an INTERRUPT for it. ``resent``: the kernel sent it a
+    second time. ``aborter``: who aborted it, None if nobody.
     """
 
     operation: str
@@ -100,4 +122,12 @@ class Request:
     handed: bool = False
     reader: int | None = None
     replier: int | None = None
+    refused: str = ""
+    dropped: bool = False
+    left_ns: Ns | None = None
+    resent: bool = False
+    signals: int = 0
+    signal: str = ""
+    interrupted: bool = False
+    aborter: Aborter | None = None
     meanwhile: Meanwhile | None = None

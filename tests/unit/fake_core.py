@@ -92,6 +92,7 @@ class FakeCore:
         return {
             "session": session,
             "events": self.events,
+            "sampled": [],
             "arch": "x86_64",
             "release": "6.18.44",
             "warnings": self.warnings,
@@ -111,6 +112,7 @@ class FakeCore:
             "throttled": self.throttled,
             "warnings": self.warnings,
             "events": [],
+            "sampled": [],
             "requests": {"begun": begun, "ended": ended, "matched": matched, "unanswered": 0},
             "series": [
                 m.series()

@@ -6,7 +6,7 @@ from typing import Any
 
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.helpers import chains
-from fusetools.answers.requests import Span, peer
+from fusetools.answers.requests import Connections, Span, peer
 from fusetools.results.request import Helper, SyscallTime
 
 ROLES = ("switch", "waking", "sys_enter", "sys_exit", "connect")
@@ -43,7 +43,7 @@ class Machine:
 def helpers(
     machine: Machine, span: Span, connected: dict[int, str] | None = None
 ) -> tuple[Helper, ...]:
-    (found,) = chains([span], machine([span]), machine, PROBES, [connected or {}])
+    (found,) = chains([span], machine([span]), machine, PROBES, [Connections(connected)])
     return found
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_help() -> None:
         assert helpers(Machine(t7=[asleep, ended], t8=calls), span) == ()
     # One that is not recorded has no system calls.
     assert helpers(Machine(t7=[asleep, woken(90, DOWNLOAD, WORKER)]), span) == ()
-    assert chains([None], [[]], Machine(), PROBES, [{}]) == [()]
+    assert chains([None], [[]], Machine(), PROBES, [Connections()]) == [()]
 
 
 def test_connections_that_there_were_all_the_time() -> None:

@@ -35,6 +35,7 @@ def test_operations() -> None:
 def test_stages() -> None:
     first, *others = strings("stitch/cut.rs", "STAGES")
     stages = [first, *strings("stitch/cut.rs", "BETWEEN"), *others]
+    stages[stages.index("reply") + 1 : 0] = strings("stitch/cut.rs", "REFUSED")
     assert list(WORDS) == stages
     assert all(name in (Stage.__doc__ or "") for name in stages)
     css = (ROOT / "fusetools/render/html/report.css").read_text()

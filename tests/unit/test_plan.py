@@ -1086,9 +1086,9 @@ def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
     plan = make(facts, Workload(command=("find",), detail=detail), cgroup=False)
     filters = {e.name: e.filter for e in plan.events if e.name.startswith("raw_syscalls:")}
 
-    def recorded(name: str, comm: str, number: int) -> bool:
+    def recorded(name: str, comm: str, number: int, ret: int = 0) -> bool:
         text = Since(30_000, 1 << 22).filled(filters[f"raw_syscalls:{name}"])
-        fields = {"prev_comm": comm, "prev_pid": PIDS[comm], "id": number}
+        fields = {"prev_comm": comm, "prev_pid": PIDS[comm], "id": number, "ret": ret}
         return holds(text, fields)
 
     few = detail == "stages" and mounts == 1 and machine == "x86_64"
@@ -1098,4 +1098,5 @@ def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
         assert not recorded(name, "bash", 0)
     assert recorded("sys_enter", "cvmfs2", 20)  # writev
     assert recorded("sys_exit", "cvmfs2", 20) == (not few)
+    assert recorded("sys_exit", "cvmfs2", 20, ret=-22)  # an answer that the kernel refuses
     assert not recorded("sys_enter", "find", 335) and not recorded("sys_enter", "cvmfs2", 335)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusetools.figures import number, share
+from fusetools.figures import number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, table, wrapped
-from fusetools.render.text.words import REASONS
-from fusetools.results.errors import Answered, Errors, OperationErrors
+from fusetools.render.text.layout import lines, prose, table, wrapped
+from fusetools.render.text.words import REASONS, aborted
+from fusetools.results.errors import Answered, Dropped, Errors, OperationErrors, Refused
 
 
 def render(result: Errors) -> str:
@@ -34,9 +34,11 @@ def render(result: Errors) -> str:
             output += ["", *lookups(o)]
     if not result.operations:
         output = ["no requests"]
+    notes = [*unanswered(result), *contradicted(result), *interrupts(result)]
+    output += [""] * bool(notes) + [line for note in notes for line in prose(note, rest="  ")]
     if result.disconnected:
         calls = [f"{printable(name)} {number(n)}" for name, n in result.disconnected]
-        text = "system calls that failed with ENOTCONN, as their mount had no daemon any more"
+        text = "system calls that failed with ENOTCONN, as their mount's connection was gone"
         output += ["", *wrapped([f"{text}: {calls[0]}", *calls[1:]], "")]
     return lines([*output, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
@@ -50,3 +52,62 @@ def lookups(o: OperationErrors) -> list[str]:
             f"  answered with ENOENT: {of_all}",
         ]
     return [f"negative lookups: {of_all}"]
+
+
+def unanswered(result: Errors) -> list[str]:
+    """Return why requests had no answer: refused answers, dropped requests, who aborted."""
+    notes = []
+    for r in result.refused:
+        whose = f"of {r.operation} refused by the kernel ({r.error})"
+        notes.append(f"{_numbered('answer to', r)} {whose}; {_callers(r)}")
+    for d in result.dropped:
+        which = _numbered("", d).strip()
+        notes.append(
+            f"{which} of {d.operation} read by the daemon and never answered: its thread went on "
+            f"to other requests; {_callers(d)}"
+        )
+    for a in result.aborted:
+        notes.append(f"{plural(a.requests, 'request')} aborted {aborted(a.by, a.comm, a.pid)}")
+    return notes
+
+
+def _numbered(what: str, rows: Refused | Dropped) -> str:
+    """Return e.g. "answer to request 8", "answers to 17 requests (8, 12, 20 …)"."""
+    numbers = ", ".join(map(str, rows.numbers))
+    if rows.requests == 1:
+        return f"{what} request {numbers}"
+    more = " …" if len(rows.numbers) < rows.requests else ""
+    plurals = what.replace("answer", "answers")
+    return f"{plurals} {plural(rows.requests, 'request')} ({numbers}{more})"
+
+
+def _callers(rows: Refused | Dropped) -> str:
+    if not rows.waiting:
+        return "no caller waits any more"
+    if rows.requests == 1:
+        return "its caller still waits"
+    return f"{plural(rows.waiting, 'caller')} still {'waits' if rows.waiting == 1 else 'wait'}"
+
+
+def contradicted(result: Errors) -> list[str]:
+    """Return the system calls whose error no answer contains."""
+    notes = []
+    for c in result.contradicted:
+        calls = f"{printable(c.syscall)} failed with {c.error} {plural(c.calls, 'time')}"
+        why = "the kernel itself refused the call"
+        if c.error == "EIO":
+            why = "the kernel refused what the answer contained (attributes, size, type, node)"
+        notes.append(f"{calls} though {c.operation} was answered without an error: {why}")
+    return notes
+
+
+def interrupts(result: Errors) -> list[str]:
+    """Return the operations whose callers got signals, and what the daemon did about it."""
+    notes = []
+    for i in result.interrupts:
+        who = f"{plural(i.requests, i.operation)} of {printable(i.comm) or 'a caller'}"
+        notes.append(
+            f"{who} got {plural(i.signals, 'signal')} ({i.signal}) while waiting: the daemon read "
+            f"{plural(i.read, 'INTERRUPT')} and answered {number(i.obeyed)} with EINTR"
+        )
+    return notes

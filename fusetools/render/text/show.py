@@ -8,7 +8,14 @@ from fusetools.figures import duration
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, prose, width, wrapped
-from fusetools.render.text.slow import data_amount, names_guessed, outcome, stages_of, what
+from fusetools.render.text.slow import (
+    data_amount,
+    names_guessed,
+    outcome,
+    signalled,
+    stages_of,
+    what,
+)
 from fusetools.results.show import Shown
 
 
@@ -16,6 +23,7 @@ def render(result: Shown) -> str:
     r = result.request
     details = [duration(r.duration_ns), f"mount {printable(r.mount)}" if r.mount else ""]
     details += [f"inode {r.inode}" if r.inode is not None else "", data_amount(r), outcome(r)]
+    details.append(signalled(r))
     output = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
     output += [*wrapped(stages_of(r, whole=True), "  "), ""]
     times = [duration(moment.time_ns, "us") for moment in result.moments]

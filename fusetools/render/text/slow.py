@@ -53,7 +53,7 @@ def details(r: Request) -> list[list[str]]:
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
         calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
-    about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r)]
+    about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r), signalled(r)]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
         [part for part in about if part],
@@ -78,7 +78,10 @@ def _handed(r: Request) -> list[str]:
 def _helper(h: Helper) -> list[str]:
     """Return the system calls of a helper while the request's thread waited for it."""
     calls = [_called(*call) for call in h.syscalls[:4]]
-    head = f"it waited {duration(h.waited_ns)} for thread {h.tid}, which called {calls[0]}"
+    times = (("ran", h.on_cpu_ns), ("waited for CPU", h.runnable_ns), ("slept", h.blocked_ns))
+    did = ", ".join(f"{name} {duration(ns)}" for name, ns in times if ns)
+    did = f" ({did})" if did else ""
+    head = f"it waited {duration(h.waited_ns)} for thread {h.tid}{did}, which called {calls[0]}"
     return [head, *calls[1:], *_connected(h.peers)]
 
 
@@ -115,15 +118,33 @@ def data_amount(r: Request) -> str:
 
 def outcome(r: Request) -> str:
     if r.fate in ("unfinished", "interrupted", "aborted"):
-        # Name its last known place.
-        last = r.stages[-1][0] if r.stages else ""
-        where = {"queue": ", in the queue"}.get(last, "")
-        where = where or (", with the daemon" if "read" in r.marks_ns else "")
         error = f" ({r.error})" if r.error else ""
-        return f"{REASONS[r.fate]}{error}{where}"
+        by = f" {words.aborted(*r.aborter)}" if r.aborter else ""
+        return f"{REASONS[r.fate]}{error}{by}{_where(r)}"
     if r.fate != "matched":
         return REASONS.get(r.fate, r.fate)
-    return r.error or ("no such file" if r.negative else "")
+    sent = ["sent a second time"] if r.resent else []
+    return ", ".join([*sent, r.error or ("no such file" if r.negative else "")]).rstrip(", ")
+
+
+def signalled(r: Request) -> str:
+    """Return the signals that the caller got while it waited."""
+    if not r.signals:
+        return ""
+    read = "the daemon read an INTERRUPT" if r.interrupted else "no INTERRUPT was seen read"
+    return f"{plural(r.signals, 'signal')} ({r.signal}) while waiting: {read}"
+
+
+def _where(r: Request) -> str:
+    """Return where an unanswered request stayed: its last known place."""
+    if r.refused:
+        waits = ", its caller still waits" if r.fate == "unfinished" and r.waits else ""
+        return f", answer refused ({r.refused}){waits}"
+    if r.dropped:
+        return f", its thread {r.reader} went on to other requests"
+    last = r.stages[-1][0] if r.stages else ""
+    where = {"queue": ", in the queue"}.get(last, "")
+    return where or (", with the daemon" if "read" in r.marks_ns else "")
 
 
 def stages_of(r: Request, whole: bool = False) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusetools.figures import duration
+from fusetools.printable import printable
 from fusetools.results.request import Request
 
 # Name of a stage, its name within joined stages, and its letter in a bar.
@@ -16,11 +17,12 @@ WORDS = {
     "dispatch": ("dispatch", "dispatch", "c"),
     "daemon": ("daemon", "daemon", "d"),
     "reply": ("reply", "reply", "r"),
+    "refused": ("since the refused answer", "refused", "x"),
     "caller_wakeup": ("caller wake-up", "caller wake-up", "w"),
     "vfs_exit": ("VFS exit", "VFS exit", "a"),
 }
 # Stages from a request's begin to its end.
-IN_REQUEST = tuple(WORDS)[[*WORDS].index("queue") : [*WORDS].index("reply") + 1]
+IN_REQUEST = tuple(WORDS)[[*WORDS].index("queue") : [*WORDS].index("refused") + 1]
 
 
 PARTS = {
@@ -44,6 +46,18 @@ REASONS = {
     "lost": "with LOST events",
     "unnumbered": "without a number",
 }
+
+
+def aborted(by: str, comm: str, pid: int | None) -> str:
+    """Return in words who aborted requests, as in results.request.Aborter."""
+    who = printable(comm) or "a process"
+    who += f" (pid {pid})" if pid is not None else ""
+    return {
+        "daemon": "as the daemon ended",
+        "timeout": "by the kernel's request timeout",
+        "unmount": f"by a forced umount of {who}",
+        "fusectl": f"through fusectl, by {who}",
+    }.get(by, f"by {who}")
 
 
 def name_of(stage: str) -> str:

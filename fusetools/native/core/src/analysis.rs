@@ -394,6 +394,7 @@ impl Analysis {
             Role::Begin | Role::Sent | Role::End | Role::Taken => {}
             Role::Inode | Role::Handle | Role::Name | Role::Listed => {}
             Role::Asked | Role::About | Role::Sized | Role::Answered | Role::Forgotten => {}
+            Role::Signal => {}
         }
     }
 

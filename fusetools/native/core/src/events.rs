@@ -57,6 +57,8 @@ pub enum Role {
     SysExit,
     Switch,
     Waking,
+    /// A signal is sent to a task (signal:signal_generate).
+    Signal,
     /// A TCP connection is requested (sock:inet_sock_set_state, to TCP_SYN_SENT).
     Connect,
     /// A sample's call chain, as an event of its own after the sample's other events. Switches and wakings carry their
@@ -97,6 +99,7 @@ impl Role {
             "fetched" => Role::Fetched,
             "committed" => Role::Committed,
             "ring_wait" => Role::RingWait,
+            "signal" => Role::Signal,
             "connect" => Role::Connect,
             "stack" => Role::Stack,
             "sample" => Role::Sample,
@@ -137,6 +140,10 @@ impl Meaning {
     }
 }
 
+/// Mark in the error of a request that the kernel sent a second time (FUSE_NOTIFY_RESEND): bit 63 of its number was set
+/// (FUSE_UNIQUE_RESEND).
+pub(crate) const RESENT: u64 = 1 << 32;
+
 /// Value of a field that the event does not have.
 pub const ABSENT: u64 = u64::MAX;
 
@@ -157,7 +164,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
 /// || Sent | unique | connection | write (0: the reply is copied) | req |
-/// | End | unique | connection | error (32 bits) | req |
+/// | End | unique | connection | error (32 bits), RESENT | req |
 /// | SysEnter | id | first argument | third argument | |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | stack |
@@ -165,6 +172,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Fetched | ring | user_data | res (32 bits) | |
 /// | Committed | ring | user_data | opcode | sq_thread |
 /// | RingWait | ring | | | |
+/// | Signal | sig | pid | result (1: ignored) | |
 /// || Connect | port | first 8 bytes of the address | its last 8 bytes | |
 /// | Length | unique | connection | len | req |
 /// || Stack | address of the sample | period | | stack |

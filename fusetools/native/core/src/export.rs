@@ -183,7 +183,8 @@ fn stage_names() -> impl Iterator<Item = &'static str> {
         .chain(others.iter().copied())
 }
 
-/// Return the ns of each stage. A stage that cannot be separated from the next has none: it is part of the next.
+/// Return the ns of each stage. A stage that cannot be separated from the next has none: it is part of the next. The
+/// time since a refused answer is the reply's.
 fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
     let mut times = [ABSENT; STAGES.len() + 1];
     if !story.counts() {

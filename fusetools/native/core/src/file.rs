@@ -108,8 +108,16 @@ pub struct Attr {
 }
 
 pub const TYPE_TRACEPOINT: u32 = 2;
+/// Bit of perf_event_attr's flags: sample_freq instead of sample_period.
+const FREQ: u64 = 1 << 10;
 
 impl Attr {
+    /// Return whether only some of a tracepoint's events were sampled.
+    pub fn is_sampled(&self) -> bool {
+        let at = |offset| record::u64_at(&self.raw, offset).unwrap_or(0);
+        self.kind == TYPE_TRACEPOINT && (at(40) & FREQ != 0 || at(16) > 1)
+    }
+
     fn parse(raw: &[u8], ids: Vec<u64>) -> Option<Attr> {
         let at = |offset| record::u64_at(raw, offset);
         if raw.len() < ATTR_SIZE_VER0 {

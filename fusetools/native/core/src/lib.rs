@@ -29,6 +29,7 @@ pub mod now;
 pub mod offcpu;
 pub mod operations;
 pub mod outcomes;
+pub mod peers;
 pub mod perfetto;
 pub mod programs;
 pub mod prologue;

@@ -97,10 +97,11 @@ impl Gathered<'_> {
         let Some(role) = self.roles.get(ev.kind as usize) else {
             return;
         };
-        // A switch concerns two threads; a wake-up also the woken one.
+        // A switch concerns two threads; a wake-up also the woken one. A signal's sender may be any task.
         let about = match role {
             Role::Switch => [ev.v[0], ev.v[2]],
             Role::Waking => [ev.tid as u64, ev.v[0]],
+            Role::Signal => [ev.v[1], ABSENT],
             _ => [ev.tid as u64, ABSENT],
         };
         let mut v = ev.v;

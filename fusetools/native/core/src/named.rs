@@ -57,9 +57,12 @@ impl Known<'_> {
 
     /// Return the caller's name; empty if unknown.
     pub fn comm(&self) -> &str {
-        self.comms
-            .get(self.story.comm as usize)
-            .map_or("", String::as_str)
+        self.name_of(self.story.comm)
+    }
+
+    /// Return the thread's name that has this number; empty if unknown.
+    pub fn name_of(&self, comm: u32) -> &str {
+        self.comms.get(comm as usize).map_or("", String::as_str)
     }
 
     /// Return whether a lookup was answered without an error and without an inode: there is no such file.
@@ -88,6 +91,7 @@ pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
     // The thread may go on after its reply, or leave the reply to another thread.
     let to = story.at(Mark::CallbackReturn).or(story.at(Mark::End));
     let to = to.or(Some(story.until).filter(|until| *until != ABSENT));
+    let to = Some(story.left).filter(|left| *left != ABSENT).or(to);
     Some((from, to.map(|to| to.max(from))))
 }
 

@@ -32,6 +32,9 @@ pub struct Queue {
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
+    /// Requests whose reader went on to others and never answered them; whose answer the kernel refused.
+    pub dropped: u64,
+    pub refused: u64,
     /// Requests answered through io_uring, which only the thread of their ring could take.
     pub ring: u64,
     /// Part of `total` in which the thread that had the request was runnable without a CPU.
@@ -72,6 +75,8 @@ struct Mount {
     unanswered: u64,
     unread: u64,
     handed: u64,
+    dropped: u64,
+    refused: u64,
     ring: u64,
     /// Time in ns that requests by io_uring spent in the queue while the thread that took them was busy.
     ring_short: u64,
@@ -79,8 +84,8 @@ struct Mount {
     total: u64,
     waited: u64,
     /// Time, and changes of: the queue, the busy threads, and the busy threads if none had lacked a CPU after its
-    /// reply.
-    changes: Vec<(u64, i8, i8, i8)>,
+    /// reply. And: the thread.
+    changes: Vec<(u64, i8, i8, i8, i32)>,
 }
 
 impl Queues {
@@ -114,6 +119,8 @@ impl Queues {
                 unanswered: 0,
                 unread: 0,
                 handed: 0,
+                dropped: 0,
+                refused: 0,
                 ring: 0,
                 ring_short: 0,
                 runnable: 0,
@@ -140,14 +147,26 @@ impl Mount {
         let threads = self.threads.len() as u64;
         let (mut queued, mut busy, mut held) = (0i64, 0i64, 0i64);
         let (mut short, mut since) = (0u128, 0);
-        for (time, more, work, hold) in self.changes {
+        // A thread that has several requests is one. If threads hand them on, it is unknown who has them.
+        let mut of_thread: FxHashMap<i32, (i64, i64)> = FxHashMap::default();
+        for (time, more, work, hold, tid) in self.changes {
             if held >= threads as i64 {
                 short += u128::from(time - since) * u128::from(queued.max(0) as u64);
             }
             since = time;
             queued += i64::from(more);
-            busy += i64::from(work);
-            held += i64::from(hold);
+            if self.handed > 0 {
+                busy += i64::from(work);
+                held += i64::from(hold);
+            } else if work != 0 || hold != 0 {
+                let own = of_thread.entry(tid).or_default();
+                busy -= own.0.signum();
+                held -= own.1.signum();
+                own.0 += i64::from(work);
+                own.1 += i64::from(hold);
+                busy += own.0.signum();
+                held += own.1.signum();
+            }
             let level = Level {
                 time,
                 queued: queued.max(0) as u32,
@@ -169,6 +188,8 @@ impl Mount {
             unanswered: self.unanswered,
             unread: self.unread,
             handed: self.handed,
+            dropped: self.dropped,
+            refused: self.refused,
             ring: self.ring,
             runnable: self.runnable,
             total: self.total,
@@ -218,6 +239,8 @@ impl Listener for Queues {
             mount.requests += 1;
             mount.unanswered += u64::from(story.is_unanswered());
             mount.handed += u64::from(story.handed && !story.is_unanswered());
+            mount.dropped += u64::from(story.dropped);
+            mount.refused += u64::from(story.refused != 0);
             mount.ring += u64::from(story.ring);
             if story.ring && story.no_thread != ABSENT {
                 mount.ring_short += story.no_thread;
@@ -229,8 +252,8 @@ impl Listener for Queues {
             };
             if let Some(left) = left.filter(|_| story.counts()) {
                 let end = story.until.max(begin);
-                mount.changes.push((begin, 1, 0, 0));
-                mount.changes.push((left, -1, 0, 0));
+                mount.changes.push((begin, 1, 0, 0, 0));
+                mount.changes.push((left, -1, 0, 0, 0));
                 mount.total += end - begin;
                 mount.waited += left.min(end) - begin;
                 let within = Cut::new(story);
@@ -244,10 +267,11 @@ impl Listener for Queues {
             }
         }
         if let Some((from, to)) = work {
-            mount.threads.insert(story.daemon_tid);
-            mount.changes.push((from, 0, 1, 1));
+            let tid = story.daemon_tid;
+            mount.threads.insert(tid);
+            mount.changes.push((from, 0, 1, 1, tid));
             let Some(to) = to else { return };
-            mount.changes.push((to, 0, -1, 0));
+            mount.changes.push((to, 0, -1, 0, tid));
             // A thread that has replied and only lacks a CPU is not busy.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
@@ -257,12 +281,12 @@ impl Listener for Queues {
             for (lost, regained) in replied.map_or(&[][..], |replied| &replied.gaps) {
                 if (from..to).contains(lost) {
                     let regained = (*regained).min(to);
-                    mount.changes.push((*lost, 0, -1, 0));
-                    mount.changes.push((regained, 0, 1, 0));
+                    mount.changes.push((*lost, 0, -1, 0, tid));
+                    mount.changes.push((regained, 0, 1, 0, tid));
                     done = done.saturating_sub(regained.saturating_sub(*lost));
                 }
             }
-            mount.changes.push((done.max(from), 0, 0, -1));
+            mount.changes.push((done.max(from), 0, 0, -1, tid));
         }
     }
 }

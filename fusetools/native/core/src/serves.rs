@@ -9,6 +9,9 @@ use crate::events::ABSENT;
 /// Maximum number of descriptors: those beyond were closed long ago.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 
+/// Maximum number of processes that serve, and of a process's connections.
+const MOST_SERVERS: usize = 1 << 12;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serves {
     connections: FxHashMap<i32, Vec<u64>>,
@@ -52,6 +55,18 @@ impl Serves {
     pub fn server(&self, connection: u64) -> Option<i32> {
         let mut served = self.connections.iter();
         served.find_map(|(pid, own)| own.contains(&connection).then_some(*pid))
+    }
+
+    /// Note that a process has answered a request of this connection.
+    pub fn add(&mut self, pid: i32, connection: u64) {
+        if self.connections.len() >= MOST_SERVERS && !self.knows(pid) {
+            return;
+        }
+        let own = self.connections.entry(pid).or_default();
+        if !own.contains(&connection) && own.len() < MOST_SERVERS {
+            own.push(connection);
+            self.shared |= own.len() > 1;
+        }
     }
 
     /// Return whether any process serves the connection.

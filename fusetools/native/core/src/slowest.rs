@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::events::{Ev, Role};
 use crate::named::{path, Known, Listener};
 use crate::names::{Details, Names, Path};
+use crate::peers::Peers;
 use crate::stitch::{Cut, Mark, Story};
 use crate::wanted::Wanted;
 
@@ -16,6 +18,8 @@ pub struct NamedRequest {
     pub path: Option<Path>,
     pub inode: Option<u64>,
     pub comm: String,
+    /// Name of the process that aborted it.
+    pub aborter: String,
     /// Time in ns that its caller waited for it; for an asynchronous request, from its begin to its end. If unanswered:
     /// until it was over.
     pub duration: u64,
@@ -36,6 +40,10 @@ impl NamedRequest {
             path: known.path(),
             inode: known.inode(),
             comm: known.comm().to_owned(),
+            aborter: match known.story.aborter < 0 {
+                true => String::new(),
+                false => known.name_of(known.story.aborter_comm).to_owned(),
+            },
             duration,
         }
     }
@@ -55,6 +63,7 @@ pub struct Slowest {
     undecided: bool,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     requests: Vec<NamedRequest>,
+    pub peers: Peers,
 }
 
 impl Slowest {
@@ -67,6 +76,7 @@ impl Slowest {
             undecided: false,
             heap: BinaryHeap::new(),
             requests: Vec::new(),
+            peers: Peers::default(),
         }
     }
 
@@ -82,8 +92,8 @@ impl Slowest {
     }
 
     /// Return the requests, slowest first.
-    pub fn finish(self) -> Vec<NamedRequest> {
-        let mut requests = self.requests;
+    pub fn finish(&mut self) -> Vec<NamedRequest> {
+        let mut requests = std::mem::take(&mut self.requests);
         requests.sort_by_key(|request| (Reverse(request.duration), request.story.start()));
         requests
     }
@@ -129,6 +139,12 @@ impl Listener for Slowest {
         }
     }
 
+    fn event(&mut self, ev: &Ev, role: Role) {
+        if self.learned.is_none() {
+            self.peers.event(ev, role); // in the first pass
+        }
+    }
+
     fn end(&mut self, names: &Names) {
         self.requests
             .iter_mut()
@@ -143,6 +159,7 @@ impl Listener for Slowest {
 pub struct Numbered {
     unique: u64,
     pub requests: Vec<NamedRequest>,
+    pub peers: Peers,
 }
 
 const MOST: usize = 64;
@@ -152,6 +169,7 @@ impl Numbered {
         Numbered {
             unique,
             requests: Vec::new(),
+            peers: Peers::default(),
         }
     }
 }
@@ -166,6 +184,10 @@ impl Listener for Numbered {
             };
             self.requests.push(NamedRequest::new(known, duration));
         }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        self.peers.event(ev, role);
     }
 
     fn end(&mut self, names: &Names) {

@@ -14,6 +14,7 @@ mod caller;
 mod cut;
 mod daemon;
 mod kernel;
+mod refused;
 mod rings;
 mod scheduler;
 mod slab;
@@ -26,7 +27,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cost::Met;
 use crate::error::Error;
-use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST, WAIT};
+use crate::events::{
+    or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST, RESENT, WAIT,
+};
 use crate::filters::Filters;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
@@ -34,9 +37,10 @@ use crate::requests::{Identity, Key, Request, Requests};
 use crate::serves::Serves;
 
 pub(crate) use cut::Piece;
-pub use cut::{Cut, Stage, BETWEEN, STAGES};
+pub use cut::{Cut, Stage, BETWEEN, REFUSED, STAGES};
 use daemon::Unread;
 use kernel::{place, Place};
+use refused::Refusal;
 use rings::{Ring, Waiting};
 use slab::{Open, Slot};
 pub use task::Idle;
@@ -80,6 +84,9 @@ pub struct Stitch {
     reading: FxHashMap<i32, FxHashSet<i32>>,
     /// Daemons in which another thread answers than the one that read.
     hand: FxHashSet<i32>,
+    /// Daemons in which the thread answers that read. And: descriptors of FUSE's device, by process.
+    own_answers: FxHashSet<i32>,
+    devices: FxHashSet<(i32, u64)>,
     /// Reads of requests are recorded.
     reads: bool,
     /// Daemons whose callbacks were seen.
@@ -208,6 +215,8 @@ impl Stitch {
             ring_events: catalogue.iter().any(|row| row.role == Role::Fetched),
             reading: FxHashMap::default(),
             hand: FxHashSet::default(),
+            own_answers: FxHashSet::default(),
+            devices: FxHashSet::default(),
             reads: catalogue
                 .iter()
                 .any(|row| matches!(row.role, Role::Sent | Role::SysExit)),
@@ -333,6 +342,7 @@ impl Stitch {
             Role::GraphExit => self.graph_exit(ev),
             Role::Inode | Role::Handle | Role::Name | Role::Listed | Role::Taken => {}
             Role::Asked | Role::About | Role::Sized | Role::Answered | Role::Forgotten => {}
+            Role::Signal => self.signal(ev),
             Role::Stack | Role::Sample | Role::Connect => {}
         }
     }

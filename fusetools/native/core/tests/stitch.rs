@@ -19,7 +19,7 @@ const FUNCTIONS: [(u64, &str); 4] = [
 ];
 
 #[rustfmt::skip]
-const ROWS: [(&str, &str, Layer, &str, &str, Role); 27] = [
+const ROWS: [(&str, &str, Layer, &str, &str, Role); 28] = [
     ("begin", "fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("sent", "fuse:fuse_request_sent", Layer::Request, "", "", Role::Sent),
     ("end", "fuse:fuse_request_end", Layer::Request, "", "", Role::End),
@@ -27,6 +27,7 @@ const ROWS: [(&str, &str, Layer, &str, &str, Role); 27] = [
     ("exit", "raw_syscalls:sys_exit", Layer::Syscall, "", "", Role::SysExit),
     ("switch", "sched:sched_switch", Layer::Syscall, "", "", Role::Switch),
     ("waking", "sched:sched_waking", Layer::Syscall, "", "", Role::Waking),
+    ("signal", "signal:signal_generate", Layer::Syscall, "", "", Role::Signal),
     ("lookup", "fuse_daemon:cvmfs_lookup", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Entry),
     ("lookup__return", "fuse_daemon:cvmfs_lookup__return", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Return),
     ("read", "fuse_daemon:cvmfs_read", Layer::Daemon, "cvmfs_read", "read", Role::Entry),
@@ -1545,4 +1546,213 @@ fn a_callback_without_a_number_is_of_the_request_that_its_thread_read() {
         .replace("500 end", "501 end");
     let story = &entries(&moved)[0];
     assert_eq!((story.handed, story.blocked), (true, ABSENT));
+}
+
+/// A single-threaded daemon that reads from descriptor 9, and writes to it.
+const READS: &str = "
+    90 500 enter 0 9
+    100 900 enter 262
+    110 900 begin 2 3
+    110 900 bytes 2 56 45
+    130 500 exit 0 56
+    140 500 enter 1 9 16
+";
+
+#[test]
+fn a_refused_answer_is_no_answer() {
+    let script = Script::new().without(&["length"]);
+    let refused = format!("{READS}150 500 exit 1 -22\n");
+    let waits = format!("{refused}160 500 enter 0 9\n400 901 enter 39\n");
+    let aborted = format!("{refused}160 500 enter 0 9\n300 77 enter 166\n400 77 end 2 -103\n");
+    for (text, fate) in [(&waits, Fate::Unfinished), (&aborted, Fate::Aborted)] {
+        let story = &script.run(text)[0];
+        assert_eq!((story.fate, story.refused), (fate, -22));
+        assert_eq!(
+            (story.left, story.handed, story.dropped),
+            (150, false, false)
+        );
+        assert_eq!(
+            cut(story),
+            "vfs_entry+setup 10, queue 20, daemon 10, refused 260"
+        );
+    }
+    let aborted = &script.run(&aborted)[0];
+    let by = (aborted.aborter, aborted.aborter_call);
+    assert_eq!((by, aborted.aborted_by_daemon), ((77, 166), false));
+    // A notification that the kernel refused, before the answer.
+    let text = format!("{refused}160 500 enter 1 9\n170 500 end 2 0\n180 500 exit 1 16\n");
+    let story = &script.run(&text)[0];
+    assert_eq!((story.fate, story.refused), (Fate::Matched, 0));
+    assert!(cut(story).contains("daemon 30, reply 10"), "{}", cut(story));
+    // A write to another file.
+    let text = waits.replace("enter 1 9 16", "enter 1 8 16");
+    assert_eq!(script.run(&text)[0].refused, 0);
+    // The device has been closed, and another file has its number.
+    let text = waits.replace("140 500 enter 1", "135 500 enter 3 9\n140 500 enter 1");
+    assert_eq!(script.run(&text)[0].refused, 0);
+}
+
+#[test]
+fn a_dropped_request_is_no_work_of_its_thread() {
+    let script = Script::new().without(&["length"]);
+    let served = "
+        150 500 end 2 0
+        155 500 exit 1 16
+        160 500 enter 0 9
+        200 900 exit 262 0
+        300 900 enter 262
+        310 900 begin 4 3
+        310 900 bytes 4 56 45
+        320 500 exit 0 56
+        330 500 enter 0 9
+    ";
+    let again = "
+        400 901 enter 262
+        410 901 begin 6 3
+        410 901 bytes 6 72 45
+        420 500 exit 0 72
+        430 500 enter 1 9
+        440 500 end 6 0
+        450 500 exit 1 16
+        460 500 enter 0 9
+        900 902 enter 39
+    ";
+    let text = format!("{READS}{served}");
+    for text in [format!("{text}900 902 enter 39"), format!("{text}{again}")] {
+        let stories = script.run(&text);
+        let story = &stories[1];
+        assert_eq!((story.fate, story.unique), (Fate::Unfinished, 4));
+        assert!(story.dropped && !story.handed);
+        assert_eq!((story.left, story.elsewhere), (330, 570));
+        assert!(stories
+            .iter()
+            .all(|story| story.unique == 4 || !story.dropped));
+    }
+    // The thread ends later.
+    let text = format!("{text}{again}950 500 ends\n960 7 end 4 -103");
+    let story = &script.run(&text)[1];
+    assert_eq!((story.fate, story.left), (Fate::Aborted, 330));
+    assert!(story.dropped);
+    // If the threads hand requests on, it is unknown who has it.
+    let handed = "
+        150 501 enter 1 9
+        152 501 end 2 0
+        155 501 exit 1 16
+    ";
+    let text = format!("{READS}{served}").replace("140 500 enter 1 9 16", "140 500 enter 202");
+    let text = text.replace("150 500 end 2 0\n        155 500 exit 1 16", handed);
+    let story = &script.run(&format!("{text}900 902 enter 39"))[1];
+    assert_eq!((story.dropped, story.left), (false, ABSENT));
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_one() {
+    const RESENT: i64 = 1 << 32;
+    let script = Script::new().without(&["length"]);
+    let text = format!(
+        "
+        90 500 enter 0 9
+        100 900 enter 262
+        110 900 begin 2 3
+        110 900 bytes 2 56 45
+        130 500 exit 0 56
+        200 500 ends
+        290 503 enter 0 9
+        310 503 exit 0 56
+        320 503 enter 1 9
+        330 503 end 2 {RESENT}
+        340 503 exit 1 16
+        350 900 exit 262 0
+    "
+    );
+    let stories = script.run(&text);
+    let story = &stories[0];
+    assert_eq!((stories.len(), story.fate), (1, Fate::Matched));
+    assert!(story.resent && !story.handed);
+    assert_eq!((story.reader, story.replier), (503, 503));
+    assert_eq!(
+        cut(story),
+        "vfs_entry+setup 10, queue 200, daemon 10, reply 10, caller_wakeup+vfs_exit 20"
+    );
+}
+
+/// The process that holds the device is known; its child serves.
+#[test]
+fn whoever_answers_is_the_server() {
+    let script = Script::new().without(&["length"]);
+    let text = "
+        90 777 enter 0 9
+        100 900 enter 262
+        110 900 begin 2 3
+        110 900 bytes 2 56 45
+        130 777 exit 0 56
+        140 777 enter 1 9
+        150 777 end 2 0
+        155 777 exit 1 16
+        160 777 enter 0 9
+        170 900 exit 262 0
+        200 900 enter 262
+        210 900 begin 4 3
+        210 900 bytes 4 56 45
+        230 777 exit 0 56
+        240 777 enter 1 9
+        250 777 end 4 0
+        255 777 exit 1 16
+        270 900 exit 262 0
+    ";
+    for story in &script.run(text) {
+        assert_eq!((story.daemon_pid, story.reader), (777, 777));
+        assert_eq!(
+            cut(story),
+            "vfs_entry+setup 10, queue 20, daemon 10, reply 10, caller_wakeup+vfs_exit 20"
+        );
+    }
+}
+
+#[test]
+fn signals_of_a_waiting_caller_send_an_interrupt() {
+    let script = Script::new().without(&["length"]);
+    let rest = "
+        150 500 enter 0 9
+        155 0 signal 14 900 0
+        160 0 signal 14 900 2
+        165 0 signal 17 900 1
+        170 500 exit 0 48
+        180 500 enter 1 9
+        190 500 end 2 -4
+        195 500 exit 1 16
+        200 900 exit 262 -4
+        210 0 signal 14 900 0
+    ";
+    let reads = READS.replace("140 500 enter 1 9 16", "140 500 enter 202");
+    let story = &script.run(&format!("{reads}{rest}"))[0];
+    assert_eq!(
+        (story.signals, story.signal, story.interrupted),
+        (2, 14, true)
+    );
+    // It is pending when the same call makes its next request.
+    let next = rest.replace("200 900 exit 262 -4", "");
+    let next = format!(
+        "{reads}{next}
+        220 900 begin 4 3
+        220 900 bytes 4 56 45
+        230 500 enter 0 9
+        235 500 exit 0 56
+        240 500 enter 0 9
+        245 500 exit 0 48
+        250 500 enter 1 9
+        260 500 end 4 0
+        270 900 exit 262 0"
+    );
+    let stories = script.run(&next);
+    assert_eq!((stories[1].signals, stories[1].interrupted), (1, true));
+    // The daemon read a request of that length, or something else's INTERRUPT.
+    let own = rest.replace(
+        "170 500",
+        "166 901 begin 4 3\n166 901 bytes 4 48 45\n170 500",
+    );
+    let story = &script.run(&format!("{reads}{own}"))[0];
+    assert_eq!((story.signals, story.interrupted), (2, false));
+    let story = &script.run(&format!("{reads}{}", rest.replace("0 48", "0 56")))[0];
+    assert!(!story.interrupted);
 }

@@ -192,6 +192,10 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
         .map(|event| event.name.as_str())
         .collect();
     dict.set_item("events", names)?;
+    let sampled = reader.events().iter().zip(reader.attrs());
+    let sampled = sampled.filter(|(_, attr)| attr.is_sampled());
+    let sampled: Vec<&str> = sampled.map(|(event, _)| event.name.as_str()).collect();
+    dict.set_item("sampled", sampled)?;
     dict.set_item("functions", reader.kernel_functions())?;
     dict.set_item("arch", reader.arch())?;
     dict.set_item("release", reader.os_release())?;

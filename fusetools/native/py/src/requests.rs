@@ -12,7 +12,8 @@ use fusetools_core::filters::Filters;
 use fusetools_core::moments::{gather, Span, What};
 use fusetools_core::named::{tell, Listener};
 use fusetools_core::operations::{Arch, Operation};
-use fusetools_core::outcomes::{Outcome, Outcomes};
+use fusetools_core::outcomes::{Kept, Outcome, Outcomes};
+use fusetools_core::peers::Peers;
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::reader::Places;
@@ -106,6 +107,7 @@ pub(crate) fn request_dict<'py>(
         ("runnable", story.runnable),
         ("elsewhere", story.elsewhere),
         ("unsplit", story.unsplit),
+        ("left", story.left),
     ] {
         dict.set_item(name, known(value))?;
     }
@@ -118,6 +120,7 @@ pub(crate) fn request_dict<'py>(
         ("daemon_tid", story.daemon_tid),
         ("reader", story.reader),
         ("replier", story.replier),
+        ("aborter", story.aborter),
     ] {
         dict.set_item(name, Some(id).filter(|id| *id >= 0))?;
     }
@@ -137,11 +140,39 @@ pub(crate) fn request_dict<'py>(
     dict.set_item("marks", marks)?;
     dict.set_item("until", known(story.until))?;
     dict.set_item("handed", story.handed)?;
+    dict.set_item("refused", story.refused)?;
+    dict.set_item("dropped", story.dropped)?;
+    dict.set_item("resent", story.resent)?;
+    dict.set_item("signals", (story.signals, story.signal, story.interrupted))?;
+    dict.set_item("aborter_comm", &request.aborter)?;
+    dict.set_item(
+        "aborter_call",
+        known(story.aborter_call).map(|n| arch.syscall(n)),
+    )?;
+    dict.set_item("aborted_by_daemon", story.aborted_by_daemon)?;
     let cut = Cut::new(story);
     let stages = cut.stages().filter(|_| story.counts());
     let stages = stages.map(|(stage, ns)| (stage.name(), ns, stage.parts(story)));
     dict.set_item("stages", stages.collect::<Vec<_>>())?;
     Ok(dict)
+}
+
+/// Connection: process, descriptor, from, to, address.
+type PeerRow = (i32, u64, u64, Option<u64>, [Option<u64>; 3]);
+
+fn peers_list(peers: &Peers) -> Vec<PeerRow> {
+    let rows = peers.rows.iter();
+    rows.map(|peer| {
+        let address = peer.address.map(known);
+        (
+            peer.pid,
+            peer.descriptor,
+            peer.from,
+            known(peer.to),
+            address,
+        )
+    })
+    .collect()
 }
 
 /// Return a set of operations as bits; all if none is named.
@@ -165,11 +196,13 @@ pub fn slowest<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
+    slowest.peers = Peers::new(question.arch());
     let (mut dict, mut places) = question.tell_noting(py, &mut slowest)?;
     if slowest.again() {
         (dict, places) = question.tell_noting(py, &mut slowest)?;
     }
     dict.set_item("pathless", slowest.pathless)?;
+    dict.set_item("peers", peers_list(&slowest.peers))?;
     let requests = slowest.finish();
     let requests = requests
         .iter()
@@ -189,7 +222,9 @@ pub fn numbered<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut numbered = Numbered::new(unique);
+    numbered.peers = Peers::new(question.arch());
     let (dict, places) = question.tell_noting(py, &mut numbered)?;
+    dict.set_item("peers", peers_list(&numbered.peers))?;
     let requests = numbered.requests.iter();
     let requests = requests.map(|request| request_dict(py, request, question.arch()));
     dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
@@ -300,6 +335,29 @@ pub fn errors<'py>(
     let gone = gone.map(|(number, calls)| (arch.syscall(number), calls));
     dict.set_item("disconnected", gone.collect::<Vec<_>>())?;
     dict.set_item("operations", operations.collect::<Vec<_>>())?;
+    let kept = |kept: Kept| (kept.requests, kept.some, kept.waiting);
+    let refused = outcomes.refused.into_iter();
+    let refused = refused.map(|((operation, error), rows)| (operation.name(), error, kept(rows)));
+    dict.set_item("refused", refused.collect::<Vec<_>>())?;
+    let dropped = outcomes.dropped.into_iter();
+    let dropped = dropped.map(|(operation, rows)| (operation.name(), kept(rows)));
+    dict.set_item("dropped", dropped.collect::<Vec<_>>())?;
+    let aborted = outcomes.aborted.into_iter().map(|(by, requests)| {
+        let call = known(by.call).map(|number| arch.syscall(number));
+        (by.pid, by.comm, call, by.daemon, requests)
+    });
+    dict.set_item("aborted", aborted.collect::<Vec<_>>())?;
+    let contradicted = outcomes.contradicted.into_iter();
+    let contradicted = contradicted.map(|((number, error, operation), calls)| {
+        (arch.syscall(number), error, operation.name(), calls)
+    });
+    dict.set_item("contradicted", contradicted.collect::<Vec<_>>())?;
+    let interrupts = outcomes.interrupts.into_iter();
+    let interrupts = interrupts.map(|((operation, comm, signal), of)| {
+        let counts = (of.requests, of.signals, of.read, of.obeyed);
+        (operation.name(), comm, signal, counts)
+    });
+    dict.set_item("interrupts", interrupts.collect::<Vec<_>>())?;
     Ok(dict)
 }
 
@@ -323,6 +381,8 @@ pub fn queue<'py>(
         row.set_item("unanswered", queue.unanswered)?;
         row.set_item("unread", queue.unread)?;
         row.set_item("handed", queue.handed)?;
+        row.set_item("dropped", queue.dropped)?;
+        row.set_item("refused", queue.refused)?;
         row.set_item("ring", queue.ring)?;
         row.set_item("runnable", queue.runnable)?;
         row.set_item("total", queue.total)?;

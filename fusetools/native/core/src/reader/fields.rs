@@ -1,6 +1,7 @@
 //! Fields that are taken from an event, and their places.
 
 use super::*;
+use crate::events::RESENT;
 
 /// Field that identifies the probe in an event that several share.
 const PROBE: &str = "probe";
@@ -65,6 +66,8 @@ pub(super) struct Take {
     pub(super) name: Option<Field>,
     /// Field used if `name` is empty.
     pub(super) other: Option<Field>,
+    /// `v[0]` is a request's number.
+    numbered: bool,
     /// Field with the probe's number, and this probe's number, in an event that several share.
     probe: Option<(Number, u64)>,
 }
@@ -98,6 +101,7 @@ impl Take {
             Role::Fetched => [&["ctx"], &["user_data"], &["res"], &[]],
             Role::Committed => [&["ctx"], &["user_data"], &["opcode"], &["sq_thread"]],
             Role::RingWait => [&["ctx"], &[], &[], &[]],
+            Role::Signal => [&["sig"], &["pid"], &["result"], &[]],
             Role::Connect => [&["dport"], &[], &[], &[]],
             Role::Stack | Role::Sample => [&[], &[], &[], &[]],
             Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
@@ -141,12 +145,24 @@ impl Take {
         Take {
             kind,
             v,
+            numbered: names[0] == ["unique"],
             stack: meaning.role == Role::Stack,
             with_stack: false,
             role: meaning.role,
             name: text("name"),
             other: text("other"),
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
+        }
+    }
+
+    /// Give a request that the kernel sends again its number of before, and mark its end (`RESENT`).
+    #[inline(always)]
+    pub(super) fn renumber(&self, v: &mut [u64; 4]) {
+        if self.numbered && v[0] >> 63 != 0 && v[0] != ABSENT {
+            v[0] &= ABSENT >> 1;
+            if self.role == Role::End {
+                v[2] |= RESENT;
+            }
         }
     }
 

@@ -381,7 +381,7 @@ impl ScanPlan {
             if !take.applies(raw) {
                 continue;
             }
-            let v = if take.stack {
+            let mut v = if take.stack {
                 let word = |place| match place {
                     0 => Some(ABSENT),
                     place => u64_at(record, place),
@@ -403,6 +403,7 @@ impl ScanPlan {
                     },
                 ]
             };
+            take.renumber(&mut v);
             if let Some(name) = &take.name {
                 let other = take.other.as_ref().and_then(|other| read_text(other, raw));
                 if let Some(name) = read_text(name, raw) {

@@ -207,8 +207,14 @@ impl Stitch {
         if !task.made.is_empty() {
             self.leave_all(ev.tid, ev.time, tell);
         }
+        if self.arch.is_close(number) {
+            self.devices.remove(&(ev.pid, from));
+        }
         if let Some(reading) = self.reading.get_mut(&ev.pid) {
             reading.remove(&ev.tid);
+        }
+        if self.arch.is_read(number) {
+            self.passes_on(ev, from, idle);
         }
         if self.arch.is_read(number) && self.serves.knows(ev.pid) {
             self.reading.entry(ev.pid).or_default().insert(ev.tid);
@@ -279,6 +285,7 @@ impl Stitch {
         if let (Some(last), Some(_)) = (last, syscall) {
             if let Some(open) = self.get_mut(last) {
                 open.story.set(Mark::SysExit, ev.time);
+                open.story.result = ret;
                 open.story.idle[Mark::SysExit as usize] = idle;
                 open.story.after = after;
             }
@@ -296,6 +303,10 @@ impl Stitch {
             self.ring_returns(ev.tid, returned);
         } else if read {
             self.pair(ev, ret);
+            self.has_taken(ev, from);
+        }
+        if let Some(call) = syscall.filter(|_| (ret as i64) < 0 && self.arch.is_write(number)) {
+            self.write_failed(ev, call, ret as i32);
         }
     }
 

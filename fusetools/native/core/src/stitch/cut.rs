@@ -22,6 +22,7 @@ const BOUNDS: [Mark; 9] = [
 const BEGIN: usize = 2;
 const READ: usize = 3;
 const CALLBACK: usize = 4;
+const REPLY: usize = 5;
 const END: usize = 6;
 
 /// Stages from each bound to the next.
@@ -41,7 +42,10 @@ const WAKEUP: usize = 6;
 /// Name in place of `vfs_entry`: the time since the caller's last request in the same system call.
 pub const BETWEEN: &str = "between";
 
-/// Stage from one bound to another. `resumed`: the first is `Mark::Resumed`.
+/// Name in place of `reply`: the time since the kernel refused the answer.
+pub const REFUSED: &str = "refused";
+
+/// Stage from one bound to another. `resumed`: the first is `Mark::Resumed`; or, at the reply, an answer was refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     pub from: u8,
@@ -52,9 +56,10 @@ pub struct Stage {
 impl Stage {
     /// Return the name: "queue", or "queue+dispatch" if the two cannot be separated.
     pub fn name(&self) -> String {
-        let names = (self.from..self.to).map(|at| match at {
+        let names = (usize::from(self.from)..usize::from(self.to)).map(|at| match at {
             0 if self.resumed => BETWEEN,
-            _ => STAGES[at as usize],
+            REPLY if self.resumed => REFUSED,
+            _ => STAGES[at],
         });
         names.collect::<Vec<_>>().join("+")
     }
@@ -77,6 +82,9 @@ impl Stage {
         if self.is(QUEUE) {
             let parts = [story.no_thread, story.no_cpu, story.asleep];
             return Some(parts).filter(|parts| parts[0] != ABSENT);
+        }
+        if usize::from(self.from) == REPLY && self.resumed {
+            return None;
         }
         if self.is(DAEMON) {
             let parts = [story.blocked, story.runnable, story.elsewhere];
@@ -180,6 +188,7 @@ impl Cut {
                 }),
             };
             let Some(time) = time else { continue };
+            resumed |= bound == REPLY && story.refused != 0;
             // Ignore a mark that contradicts the others.
             let fits = match bound {
                 ..BEGIN => time <= begin,

@@ -1,5 +1,6 @@
 //! Daemon's side: the thread that read the request, its callback, its reply.
 
+use super::refused::INTERRUPT;
 use super::*;
 
 /// Requests of one connection and length without a known read, in order of queuing.
@@ -57,8 +58,12 @@ impl Stitch {
             ABSENT => self.serves.of(ev.pid).to_vec(),
             connection => vec![connection],
         };
-        let waiting = |connection: u64| Some((connection, self.waiting_unread(connection, len)?));
-        let mut waiting_of: Vec<_> = candidates.into_iter().filter_map(waiting).collect();
+        let waiting =
+            |connection: &u64| Some((*connection, self.waiting_unread(*connection, len)?));
+        let mut waiting_of: Vec<_> = candidates.iter().filter_map(waiting).collect();
+        if waiting_of.is_empty() && len == INTERRUPT {
+            self.interrupt_read(&candidates);
+        }
         let sure = waiting_of.len() == 1;
         for (connection, unread) in waiting_of.drain(..) {
             self.pair_one(ev, (connection, len), unread, sure);
@@ -412,6 +417,9 @@ impl Stitch {
         let Some(slot) = self.request_of(ev, Operation::UNKNOWN) else {
             return;
         };
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
+            task.replies = Some(slot);
+        }
         let Some(open) = self.get(slot) else { return };
         if open.story.at(Mark::CallbackEnter).is_some() || open.story.at(Mark::Reply).is_some() {
             return;

@@ -49,6 +49,8 @@ impl Stitch {
         }
         (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
         (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
+        // One that came during an earlier request of the same system call.
+        (story.signal, story.signals) = (task.signal, u32::from(task.signal != 0));
         story.before = task.events.wrapping_sub(task.events_then + 1);
         if !own {
             story.syscall = task.syscall.map_or(ABSENT, |syscall| syscall.number);
@@ -292,6 +294,8 @@ impl Stitch {
 
     pub(super) fn end(&mut self, ev: &Ev, tell: Tell) {
         let [unique, connection, error, req] = ev.v;
+        let resent = error >> 32 == RESENT >> 32;
+        self.learn_server(ev, connection, or_zero(error) as i32);
         let mut ending = self
             .requests
             .end(Identity::new(unique, connection, req).key());
@@ -329,6 +333,9 @@ impl Stitch {
                 slot
             }
         };
+        if resent {
+            self.resent(ev, slot);
+        }
         self.ended(ev, slot, or_zero(error) as i32);
         let Some(open) = self.get(slot) else { return };
         if open.caller_open {
@@ -373,7 +380,9 @@ impl Stitch {
                     self.hand.insert(ev.pid);
                     self.slab[slot.0 as usize].story.handed = true;
                 }
-                Some(_) => {}
+                Some(_) => {
+                    self.own_answers.insert(ev.pid);
+                }
                 None if by_kernel => self.slab[slot.0 as usize].story.handed = true,
                 // Several threads wait for the same ring; this is one of them.
                 None if commit.is_some() => {}
@@ -391,6 +400,7 @@ impl Stitch {
             && open.story.reader == ev.tid
             && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
         let task = self.tasks.of(ev.tid);
+        let aborter = (task.comm, task.syscall.map_or(ABSENT, |call| call.number));
         task.ended = Some(slot);
         // The thread's last event before the end is the entry of the system call that answers.
         let ring = task
@@ -420,6 +430,11 @@ impl Stitch {
         story.set(Mark::End, ev.time);
         story.error = error;
         story.ring = ring;
+        if aborted {
+            story.aborter = ev.pid;
+            (story.aborter_comm, story.aborter_call) = aborter;
+            story.aborted_by_daemon = daemon;
+        }
         if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
             story.fate = match aborted {
                 true => Fate::Aborted,
@@ -458,6 +473,13 @@ impl Stitch {
             self.unanswered(slot, until);
             return;
         }
+        if daemon {
+            self.answered_through(ev);
+        }
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
         let moved = moved && open.left.is_none();
         if !switches || moved || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
             return;

@@ -28,6 +28,10 @@ pub(super) struct Open {
     pub(super) maybe_read: bool,
     /// Time when its thread in the daemon ended without a reply.
     pub(super) left: Option<u64>,
+    /// Time when its reader took another request, with that thread's idle time.
+    pub(super) passed: Option<(u64, Idle)>,
+    /// Answer that the kernel refused, unless another one is seen: error, begin and end of the write, idle time.
+    pub(super) refused: Option<Refusal>,
     /// Number of events of its thread at the time of `idle`.
     pub(super) events: u32,
     /// State of the callback's thread when it had finished its request before.
@@ -51,6 +55,8 @@ impl Open {
             paired: None,
             maybe_read: false,
             left: None,
+            passed: None,
+            refused: None,
             events: 0,
             freed: Freed::default(),
         }
@@ -162,6 +168,8 @@ impl Stitch {
 
     /// Note that a request was over at `until` without a reply.
     pub(super) fn unanswered(&mut self, slot: Slot, until: u64) {
+        self.find_refused(slot);
+        self.find_dropped(slot);
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
         let begin = story.at(Mark::Begin).unwrap_or(0);
@@ -194,8 +202,10 @@ impl Stitch {
             story.next = next;
             story.until = until.max(begin);
             story.handed |= handed;
-            if let Some(left) = left {
-                story.elsewhere = until.saturating_sub(left);
+            if story.refused != 0 {
+                story.elsewhere = 0;
+            } else if let Some(left) = left {
+                (story.left, story.elsewhere) = (left, until.saturating_sub(left));
             } else if let Some(idle) = idle.filter(|_| story.blocked == ABSENT) {
                 story.slept(idle, before);
                 story.elsewhere = 0;

@@ -103,6 +103,8 @@ pub(super) struct Task {
     // As a caller
     /// Requests of this system call that may have more events on the caller's side.
     pub(super) made: Vec<Slot>,
+    /// Signal that it got in this system call; 0: none. It stays pending until the call ends.
+    pub(super) signal: u32,
     /// Last request made, until the task does something else.
     pub(super) just_made: Option<Slot>,
     /// Request that has ended while the task has yet to run.
@@ -131,6 +133,8 @@ pub(super) struct Task {
     pub(super) reads: Vec<Read>,
     pub(super) callbacks: Vec<Callback>,
     pub(super) sent: Option<Slot>,
+    /// Request that it answers through a function of libfuse.
+    pub(super) replies: Option<Slot>,
     /// Last request that it is known to have read, by order and length.
     pub(super) paired: Option<Slot>,
     /// Request that this thread ended in this system call.
@@ -350,6 +354,7 @@ impl Task {
     /// Forget what holds only within a system call.
     pub(super) fn end_call(&mut self) {
         self.waits_for = None;
+        self.signal = 0;
         self.commit = None;
         self.accounted = 0;
         self.waits = 0;

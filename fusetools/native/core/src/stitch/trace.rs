@@ -151,6 +151,29 @@ pub struct Story {
     pub next: Mark,
     /// Another thread answered it than the one that read it, and it has no callback.
     pub handed: bool,
+    /// Time when the thread that had it left it without an answer: the thread ended, took the next request, or wrote an
+    /// answer that the kernel refused. ABSENT: it did not.
+    pub left: u64,
+    /// Error with which the kernel refused its answer, negated errno; 0 if it did not.
+    pub refused: i32,
+    /// The thread that read it went on to other requests and never answered it.
+    pub dropped: bool,
+    /// The kernel sent it a second time (FUSE_NOTIFY_RESEND).
+    pub resent: bool,
+    /// Result of the caller's system call; ABSENT if unknown. Only of the last request in it for which the caller
+    /// waited.
+    pub result: u64,
+    /// Number of signals that its caller got while it waited, and the first of them. And: the daemon has read an
+    /// INTERRUPT for it.
+    pub signals: u32,
+    pub signal: u32,
+    pub interrupted: bool,
+    /// If aborted: process that did it, its name as in `comm`, its system call; and whether it serves
+    /// the connection.
+    pub aborter: i32,
+    pub aborter_comm: u32,
+    pub aborter_call: u64,
+    pub aborted_by_daemon: bool,
     /// Idle times of the threads by mark: of the caller up to the begin and from `Runs` on, of the daemon's thread
     /// between. Only differences on one thread have a meaning.
     pub idle: [Option<Idle>; MARKS],
@@ -198,6 +221,18 @@ impl Story {
             until: ABSENT,
             next: Mark::End,
             handed: false,
+            left: ABSENT,
+            refused: 0,
+            dropped: false,
+            resent: false,
+            result: ABSENT,
+            signals: 0,
+            signal: 0,
+            interrupted: false,
+            aborter: -1,
+            aborter_comm: 0,
+            aborter_call: ABSENT,
+            aborted_by_daemon: false,
             idle: [None; MARKS],
             before: 0,
             after: 0,

@@ -1,0 +1,132 @@
+"""Answers that the kernel refuses, requests that a daemon drops, and a child that serves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from mounts import mount_entry
+from recording import run
+from script import needs_perf
+
+import fusetools
+
+pytestmark = pytest.mark.live
+
+ANSWERFS = Path(__file__).with_name("answerfs.py")
+Recorder = Callable[..., "tuple[Any, list[dict[str, int]]]"]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """Record a shell script on a mount ({m}) whose daemon has these options."""
+    mount, output = tmp_path / "mount", tmp_path / "perf.data"
+    mount.mkdir()
+    started: list[subprocess.Popen[str]] = []
+
+    def end() -> str:
+        for how in ("-f", "-l"):  # -f ends what waits
+            subprocess.run(["umount", how, mount], check=False, stderr=subprocess.DEVNULL)
+        started[0].terminate()
+        return started[0].communicate(timeout=20)[0]
+
+    def record(script: str, *options: str) -> tuple[Any, list[dict[str, int]]]:
+        needs_perf()
+        command = [sys.executable, str(ANSWERFS), str(mount), *options]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert started[0].stdout
+        first = started[0].stdout.readline()
+        assert "ready" in first
+        text = script.format(m=mount)
+        done = run("record", "--mount", mount, "-o", output, "--", "sh", "-c", text)
+        assert output.exists(), done.stderr
+        lines = [json.loads(first), *map(json.loads, end().splitlines())]
+        return fusetools.open(output), lines
+
+    yield record
+    if mount_entry(mount):
+        end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("negative", "EINVAL"), ("positive", "EINVAL"), ("gone", "ENOENT")]
+)
+def test_a_refused_answer_is_named(recorder: Recorder, kind: str, error: str) -> None:
+    # A caller whose request the daemon has read is not even ended by SIGKILL.
+    script = "stat {m}/filea & sleep 1; stat {m}/fileb {m}/filec > /dev/null; umount -f {m}; wait"
+    recording, lines = recorder(script, "--refuse", kind)
+    (logged,) = (line for line in lines if "refused" in line)
+    result = recording.errors()
+    (refused,) = result.refused
+    assert (refused.operation, refused.error, refused.requests) == ("getattr", error, 1)
+    assert refused.numbers == (logged["refused"],)
+    assert not result.dropped
+    (aborted,) = result.aborted
+    assert (aborted.by, aborted.comm, aborted.requests) == ("unmount", "umount", 1)
+    (request,) = (r for r in recording.slowest().requests if r.refused)
+    assert request.aborter == aborted[:3]
+    assert request.unique == logged["refused"] and not request.handed
+    stages = dict(request.stages)
+    # The caller waits for a second; the daemon does not work for so long.
+    assert stages["refused"] > 500_000_000 > 10 * stages["daemon"]
+    (queue,) = recording.queue().mounts
+    assert queue.refused == 1 and queue.whole.most_busy == 1
+
+
+@pytest.mark.parametrize("kind", ["type", "size"])
+def test_refused_content_is_contradicted(recorder: Recorder, kind: str) -> None:
+    script = "for i in 1 2 3; do stat {m}/file$i; done; stat {m}/none; true"
+    recording, _ = recorder(script, "--content", kind)
+    (row,) = recording.errors().contradicted
+    assert (row.error, row.operation, row.calls) == ("EIO", "lookup", 3)
+
+
+def test_dropped_requests_are_no_work(recorder: Recorder) -> None:
+    script = "for i in $(seq 23); do stat {m}/file$i > /dev/null & done; "
+    script += "sleep 1; stat {m}/file > /dev/null; umount -f {m}; wait"
+    recording, lines = recorder(script, "--drop", "7")
+    logged = sorted(line["dropped"] for line in lines if "dropped" in line)
+    assert len(logged) == 3
+    (dropped,) = recording.errors().dropped
+    assert (dropped.operation, sorted(dropped.numbers)) == ("getattr", logged)
+    (queue,) = recording.queue().mounts
+    assert queue.dropped == 3 and queue.handed == 0 and queue.threads == 1
+    assert queue.whole.most_busy == 1
+    assert not any(request.handed for request in recording.slowest(most=100).requests)
+
+
+def test_the_child_that_serves_is_the_daemon(recorder: Recorder) -> None:
+    script = "stat {m}/file1 {m}/file2 {m}/file3 > /dev/null"
+    recording, lines = recorder(script, "--child", "--delay", "0.02")
+    requests = recording.slowest("lookup").requests
+    assert len(requests) == 3
+    for request in requests:
+        assert request.daemon_pid == lines[0]["ready"]
+        assert dict(request.stages)["daemon"] >= 20_000_000
+    (queue,) = recording.queue().mounts
+    assert (queue.unread, queue.threads) == (0, 1)
+
+
+@pytest.mark.parametrize("obey", [False, True])
+def test_interrupts_are_those_that_the_daemon_counts(recorder: Recorder, obey: bool) -> None:
+    """A timer interrupts lookups that take 30 ms, and requests that follow in the same call."""
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGALRM, lambda *_: None); "
+        "signal.setitimer(signal.ITIMER_REAL, 0.005); os.stat(sys.argv[1])"
+    )
+    once = f'{sys.executable} -c "{program}" {{m}}/file$i'
+    script = f"for i in 1 2 3 4 5; do {once}; done; true"
+    options = ("--workers", "4", "--delay", "0.03", *(["--obey"] if obey else []))
+    recording, lines = recorder(script, *options)
+    logged = [line["interrupt"] for line in lines if "interrupt" in line]
+    rows = recording.errors().interrupts
+    assert sum(row.read for row in rows) == len(logged) >= 5
+    (lookups,) = (row for row in rows if row.operation == "lookup")
+    assert (lookups.signal, lookups.obeyed) == ("SIGALRM", lookups.read if obey else 0)
+    marked = [r.unique for r in recording.slowest(most=1000).requests if r.interrupted]
+    assert sorted(marked) == sorted(logged)
