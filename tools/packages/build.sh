@@ -11,7 +11,7 @@ dist=$PWD/dist
 mkdir -p "$root" "$dist"
 say() { echo "packages: $*"; }
 
-for tool in dpkg-buildpackage:dpkg-dev dh:debhelper dh_python3:dh-python rpmbuild:rpm; do
+for tool in dpkg-buildpackage:dpkg-dev dh:debhelper rpmbuild:rpm; do
   command -v "${tool%%:*}" >/dev/null || needed="${needed:-} ${tool#*:}"
 done
 [ -z "${needed:-}" ] || { say "these are missing: apt-get install$needed" >&2; exit 1; }
