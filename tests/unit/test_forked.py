@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fusetools
 from fusetools.errors import Error
 from fusetools.now.forked import Forked
 
@@ -110,3 +111,20 @@ def test_the_child_dies_with_its_parent() -> None:
         time.sleep(0.01)
     os.close(reader)
     os.close(writer)
+
+
+def test_a_child_reads_a_recording_after_its_parent_has_read_one() -> None:
+    """The threads that read exist in the process that started them alone."""
+    demo = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
+
+    def read() -> int:
+        return sum(count.count for count in fusetools.open(demo).counts().counts)
+
+    counted = read()
+    child = Forked(read)
+    try:
+        assert child.ready(60)
+    except AssertionError:
+        os.kill(child.pid, signal.SIGKILL)
+        raise
+    assert child.result() == counted

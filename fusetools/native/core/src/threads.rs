@@ -1,20 +1,31 @@
 //! The threads that read and pack records: one for each CPU, or the caller's own where no other can be started (RLIMIT_NPROC, a cgroup's
 //! limit of tasks).
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
 
-/// rayon's global pool would panic where a thread cannot be started.
-static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+/// The pool, and the process that started it: a forked child has none of its threads. rayon's global pool would panic
+/// where a thread cannot be started.
+static POOL: Mutex<Option<(u32, Option<&'static ThreadPool>)>> = Mutex::new(None);
 
 /// None: the caller's thread does all work. RAYON_NUM_THREADS=1 asks for that.
 pub(crate) fn pool() -> Option<&'static ThreadPool> {
-    let pool = POOL.get_or_init(|| match std::env::var("RAYON_NUM_THREADS").as_deref() {
-        Ok("1") => None,
-        _ => ThreadPoolBuilder::new().build().ok(),
-    });
-    pool.as_ref()
+    let own = std::process::id();
+    let mut known = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    match *known {
+        Some((process, pool)) if process == own => pool,
+        _ => {
+            let pool = match std::env::var("RAYON_NUM_THREADS").as_deref() {
+                Ok("1") => None,
+                _ => ThreadPoolBuilder::new().build().ok(),
+            };
+            // Kept until the process ends; so is that of the parent, whose threads cannot be joined here.
+            let pool = pool.map(|pool| &*Box::leak(Box::new(pool)));
+            *known = Some((own, pool));
+            pool
+        }
+    }
 }
 
 /// How much work to begin ahead of what is used.
