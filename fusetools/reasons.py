@@ -233,6 +233,8 @@ class Code(str, Enum):
     HANG_JOIN = "hang_join"
     HANG_OTHER = "hang_other"
     HANG_RELOAD = "hang_reload"
+    HANG_RELOAD_PAUSED = "hang_reload_paused"
+    HANG_SERVER = "hang_server"
     HANG_NOT_READY = "hang_not_ready"
     HANG_BACKGROUND = "hang_background"
     HANG_INIT = "hang_init"
@@ -533,6 +535,16 @@ def _unanswered(words: Words) -> str:
     verb = "has" if count == 1 and "part" not in words else "have"
     age = _since(words, " for {}")
     return f"{words['daemon']} {waits}, and {which} read {verb} waited for an answer{age}"
+
+
+def _of_server(words: Words) -> str:
+    name = words["operation"] or "caller"
+    one = words.reason.figures.get("callers") == 1
+    silent = ago(words.reason.figures.get("silent_ns", 0) / 1e9)
+    return (
+        f"{words.counted('callers', name)} wait{'s' if one else ''} for {words['wanted']} from "
+        f"{words['peer']}, no byte for {silent}"
+    )
 
 
 def _unexamined(words: Words) -> str:
@@ -1256,6 +1268,12 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "the CernVM-FS loader lets no request into the file system's library until the new one is "
         "loaded",
     ),
+    Code.HANG_RELOAD_PAUSED: (
+        "the reload of {daemon} (pid {pid}) is paused",
+        "the CernVM-FS loader waits for SIGUSR1, and lets no request into the file system's "
+        "library",
+    ),
+    Code.HANG_SERVER: (_of_server, ""),
     Code.HANG_NOT_READY: (
         "{daemon} has not answered the mount's first request (FUSE_INIT), or its rings of io_uring "
         "are not ready",

@@ -26,7 +26,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
         [mount.path for mount in mounts if mount.state == state]
         for state in ("stuck", "unknown", "dead")
     )
-    result = doctor.examined(facts, hanging, unknown, dead)
+    clients = {mount.path: mount.client for mount in mounts}
+    result = doctor.examined(facts, hanging, unknown, dead, clients)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

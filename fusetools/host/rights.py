@@ -25,6 +25,14 @@ def limit_memory(memory: int, seconds: int | None = 60) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def drop_to(user: int, group: int) -> None:
+    """Give up all rights but those of that user. OSError: it is not possible."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
+
+
 def drop_privileges() -> None:
     """In a child that then reads what anybody may have made: it keeps only any user's rights and
     its open files."""

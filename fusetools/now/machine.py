@@ -27,7 +27,7 @@ from fusetools.host.mounts import (
     parse_mountinfo,
 )
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
-from fusetools.now import arguments, cgroups, children, sockets, syscalls, taskstats
+from fusetools.now import arguments, cgroups, children, sockets, syscalls, talk, taskstats
 from fusetools.now.bounded import Asker
 from fusetools.now.census import Census, by_suspicion
 from fusetools.now.moment import (
@@ -54,6 +54,8 @@ MOUNTS, TASKS, CALLS = 0.65, 0.85, 0.95
 AGAIN = 0.2  # seconds until a second look at a thread
 SETTLES = 0.5  # seconds that requests have to end where not all that may wait could be examined
 MOST_THREADS = 4096  # that are examined closely
+MOST_AWAKE = 16  # threads of daemons, that are looked at several times
+MOST_CLIENTS = 8  # of CernVM-FS, that are asked
 MOST_STACKS = 128  # of a process
 MOST_USERS = 3  # that are named as those whose processes could not be examined
 
@@ -83,6 +85,7 @@ class _Reader(Asker):
         self.begin = time.monotonic()
         self.dated = 0.0  # time of daemons' and callers' ages
         self.hidden: list[int] = []  # threads that may wait, and were not examined closely
+        self.near: set[int] = set()  # processes whose threads tell something: daemons
         self.unread = 0  # mount namespaces
         self.kernel: set[int] = set()  # its threads
         self.notes: list[str] = []
@@ -144,6 +147,7 @@ class _Reader(Asker):
         holders = {pid for connection in connections for pid in connection.holders}
         mounting = _mounting(census, processes, self.children)
         near = self._near((holders - {1}) | mounting.keys(), processes) | (holders & {1})
+        self.near = near - self.kernel
         of = {tid: pid for pid, process in processes.items() for tid in process.threads}
         suspects = {tid for tid, *_ in rows}
         wanted = by_suspicion(census.threads, near, processes)
@@ -166,6 +170,7 @@ class _Reader(Asker):
         connections = [_with_servers(c, processes, tasks) for c in connections]
         connections = [_mounted_by(c, connections, tasks) for c in connections]
         connections = self._dead(connections, census)
+        connections = self._clients(connections, processes)
         self._date({pid for c in connections if c.waiting for pid in c.servers}, processes)
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {pid for task in tasks for pid in task.openers}
@@ -332,6 +337,15 @@ class _Reader(Asker):
             for pid, tid, row in self.each(wanted, children.task, TASKS, self.hidden)
             if row and pid in processes
         ]
+        awake = [
+            (pid, tid)
+            for pid, tid, row in rows
+            if pid in self.near and row["state"] in "RS" and row["syscall"][0] is None
+        ]
+        again = {
+            tid: row for _, tid, row in self.each(awake[:MOST_AWAKE], children.task_asleep, CALLS)
+        }
+        rows = [(pid, tid, again.get(tid) or row) for pid, tid, row in rows]
         cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
         clocks = {
             cpu: clock - (at - begin) * 1e3
@@ -517,6 +531,26 @@ class _Reader(Asker):
             replace(c, dead=c.number in items and items[c.number][1] in dead) for c in connections
         ]
 
+    def _clients(
+        self, connections: list[Connection], processes: dict[int, Process]
+    ) -> list[Connection]:
+        """Return the connections with what their CernVM-FS clients say, those first where requests
+        wait."""
+        pids = {
+            pid: None
+            for connection in sorted(connections, key=lambda c: not c.waiting)
+            for pid in connection.servers
+            if pid in processes and "cvmfs" in f"{connection.source} {processes[pid].comm}"
+        }
+        told: dict[int, tuple[tuple[str, str], ...]] = {}
+        for process in list(pids)[:MOST_CLIENTS]:  # a child for each: it gives up its rights
+            for pid, answers in self.each([process], talk.ask):
+                told[pid] = tuple((command, answer) for command, answer in answers)
+        return [
+            replace(c, client=next((told[pid] for pid in c.servers if told.get(pid)), ()))
+            for c in connections
+        ]
+
     def _mounters(self, found: dict[int, str]) -> tuple[Mounter, ...]:
         """Return the processes that mount something, with where: by the mount helper's arguments
         (mount(8): mount.TYPE SOURCE DIRECTORY …)."""
@@ -655,6 +689,14 @@ class _Reader(Asker):
             for inode, fields, ends_of in table:
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 others[f"socket:[{inode}]"] = ends_of
+        silent = {
+            f"socket:[{inode}]": seconds
+            for rows in self.each(
+                [(place, same, list(wanted)) for place, same in items if wanted],
+                lambda item: sockets.silence(*item),
+            )
+            for inode, seconds in rows
+        }
         ends = {link for link in inodes if link.startswith("pipe:[")}
         ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}
         holders = self._holders(ends)
@@ -671,7 +713,11 @@ class _Reader(Asker):
                 # One that is not accepted yet is nobody's: then its listener's.
                 held_by = (holders.get(f"socket:[{inode}]") for inode in others[fd.link])
                 pids = next(filter(None, held_by), {})
-                socket = replace(socket, other=tuple(p for p in pids if p != task.pid))
+                socket = replace(
+                    socket,
+                    other=tuple(p for p in pids if p != task.pid),
+                    silent=silent.get(fd.link),
+                )
                 return replace(fd, socket=socket, own=pids.keys() == {task.pid})
             return fd
 

@@ -16,7 +16,7 @@ class Socket:
     """A socket: ``protocol`` is tcp, udp, unix …; ``peer`` its address or the path of its server,
     ``state`` as in /proc/net/tcp (SYN-SENT …; of unix only LISTEN), queues in bytes; ``other``: the
     pids that have its other end, if that is on this host, or that listen there if it is not
-    ``accepted``."""
+    ``accepted``; ``silent``: seconds since it received or sent data, None if unknown."""
 
     protocol: str
     peer: str = ""
@@ -25,6 +25,7 @@ class Socket:
     receive_queue: int = 0
     accepted: bool = True
     other: tuple[int, ...] = ()
+    silent: float | None = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class Connection:
     also: tuple[str, ...] = ()
     hidden: bool = False
     user: int | None = None  # who mounted it
+    client: tuple[tuple[str, str], ...] = ()  # what its CernVM-FS client answers to commands
     dead: bool = False  # it was aborted: its daemon's descriptor says so
     mounting: int | None = None  # the thread that is in mount(2) for it
     settled: bool = False  # it had no request for a moment after the look

@@ -59,6 +59,12 @@ def read(
     return sockets, why
 
 
+def listening(place: str) -> list[tuple[int, str]]:
+    """Return (inode, path) of the unix sockets that listen in the network namespace of a process or
+    thread, by its directory in /proc."""
+    return [(inode, path) for inode, listens, path in _unix(place) if listens and path]
+
+
 def _unix(place: str) -> Iterator[tuple[int, bool, str]]:
     """(inode, whether it listens, path) of each unix socket."""
     for line in lines(place, "unix"):
@@ -80,6 +86,31 @@ def _enter(namespace: str) -> bool:
         os.close(descriptor)
 
 
+def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]:
+    """Return (inode, seconds since data came or was sent) of TCP's connections in the network
+    namespace of the thread whose directory in /proc is ``place``. For a child, as read()."""
+    if not (own or _enter(f"{place}/ns/net")):
+        return []
+    found: list[tuple[int, float]] = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        request = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, _INFO_WANTED, 0, _STATES)
+        for message in _dump(request) or ():
+            if len(message) < _DIAG_SIZE:
+                continue
+            (inode,) = struct.unpack_from("=I", message, _DIAG_SIZE - 4)
+            info = dict(_parts(message[_DIAG_SIZE:])).get(_INFO, b"") if inode in wanted else b""
+            if len(info) >= _LAST_RECEIVED + 4:
+                sent, received = (
+                    struct.unpack_from("=I", info, at)[0] for at in (_LAST_SENT, _LAST_RECEIVED)
+                )
+                found.append((inode, min(sent, received) / 1e3))
+    return found
+
+
+# include/uapi/linux/inet_diag.h, tcp.h: ESTABLISHED and CLOSE_WAIT; struct inet_diag_msg ends with
+# the inode; the offsets of tcpi_last_data_sent and tcpi_last_data_recv.
+_INFO, _INFO_WANTED, _STATES, _DIAG_SIZE = 2, 2, 1 << 1 | 1 << 8, 72
+_LAST_SENT, _LAST_RECEIVED = 44, 52
 _SO_ACCEPTCON, _CLONE_NEWNET = 1 << 16, 1 << 30
 _SOCK_DIAG_BY_FAMILY, _DUMP = 20, 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _UDIAG_SHOW_PEER, _UDIAG_SHOW_ICONS = 4, 8
@@ -94,6 +125,22 @@ def _unix_ends() -> tuple[dict[int, int], dict[int, int]] | None:
     pending: dict[int, int] = {}
     show = _UDIAG_SHOW_PEER | _UDIAG_SHOW_ICONS
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)
+    messages = _dump(request)
+    if messages is None:
+        return None
+    for message in messages:
+        for inode, attribute, others in _attributes(message):
+            if attribute == _UNIX_DIAG_PEER and others:
+                peers[inode] = others[0]
+            elif attribute == _UNIX_DIAG_ICONS:
+                pending.update((other, inode) for other in others)
+    return peers, pending
+
+
+def _dump(request: bytes) -> list[bytes] | None:
+    """Return the messages about all sockets that sock_diag(7) is asked for; None: the kernel does
+    not tell."""
+    messages: list[bytes] = []
     head = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 1, 0)
     with (
         contextlib.suppress(OSError),
@@ -105,28 +152,29 @@ def _unix_ends() -> tuple[dict[int, int], dict[int, int]] | None:
             while len(data) >= 16:
                 size, kind = struct.unpack_from("=IH", data)
                 if kind == _NLMSG_DONE:
-                    return peers, pending
+                    return messages
                 if kind == _NLMSG_ERROR or size < 16:
                     return None
-                for inode, attribute, others in _attributes(data[16:size]):
-                    if attribute == _UNIX_DIAG_PEER and others:
-                        peers[inode] = others[0]
-                    elif attribute == _UNIX_DIAG_ICONS:
-                        pending.update((other, inode) for other in others)
+                messages.append(data[16:size])
                 data = data[(size + 3) & ~3 :]
     return None
 
 
 def _attributes(message: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """(inode, attribute, its words) of a message about one socket."""
+    """(inode, attribute, its words) of a message about one unix socket."""
     if len(message) < 16:
         return
     (inode,) = struct.unpack_from("=I", message, 4)
-    at = 16
-    while at + 4 <= len(message):
-        size, kind = struct.unpack_from("=HH", message, at)
+    for kind, data in _parts(message[16:]):
+        yield inode, kind, struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
+
+
+def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (kind, value) of netlink's attributes."""
+    at = 0
+    while at + 4 <= len(data):
+        size, kind = struct.unpack_from("=HH", data, at)
         if size < 4:
             return
-        data = message[at + 4 : at + size]
-        yield inode, kind, struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
+        yield kind, data[at + 4 : at + size]
         at += (size + 3) & ~3

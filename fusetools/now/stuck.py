@@ -19,21 +19,31 @@ from fusetools.now.graph import INVALIDATES, MEMORY, SKEW, Graph, Node, ends
 from fusetools.now.moment import Connection, Moment, Mounter, Process, Task
 from fusetools.now.threads import (
     cannot_send,
+    downloads,
     has_request,
     has_work,
     idles,
     in_callback,
     in_reload,
+    is_paused,
     kind_of_wait,
 )
 from fusetools.now.waits import wait
 from fusetools.reasons import Code, Reason, Value
-from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount
+from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount, Told
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 # SKEW if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
 # and a caller kept from going to sleep seems to wait for less. In s, and as a part of the age.
 TAKEN, PART_TAKEN = 0.1, 0.05
+# System calls by the operation that users know.
+_OPERATIONS = {
+    **dict.fromkeys(("open", "openat", "openat2", "creat"), "open"),
+    **dict.fromkeys(("stat", "lstat", "fstat", "newfstatat", "statx"), "stat"),
+    **dict.fromkeys(("read", "pread64", "readv", "preadv", "preadv2"), "read"),
+    **dict.fromkeys(("write", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
+    **dict.fromkeys(("getdents", "getdents64"), "readdir"),
+}
 CHECKS = 15.0  # seconds between two looks of the kernel for requests that are too old
 AFTER = 0.001  # seconds, at least, between a request and its server's start
 _KINDS = {
@@ -152,6 +162,7 @@ class _Diagnosis:
             own=ours,
             locked=len(locked),
             servers=connection.servers,
+            client=tuple(Told(command, text) for command, text in connection.client),
         )
 
     def _daemon(self, connection: Connection) -> Process | None:
@@ -265,7 +276,7 @@ class _Diagnosis:
         callers = [*late, *(t for t in graph.callers(connection.number) if t.in_lock)]
         causes = self._of_threads(daemon, waits, callers)
         if any(cause.kind == "condition" for cause in causes):
-            causes = self._with_outside(daemon, waits, causes)
+            causes = self._with_outside(daemon, waits, callers, causes)
         if autofs:
             unknown = Reason(Code.HANG_AUTOFS_UNKNOWN, {"daemon": daemon.comm})
             return causes or [Cause("unanswered", unknown)]
@@ -325,7 +336,7 @@ class _Diagnosis:
             return [t for t in waits if t.age is None or oldest is None or t.age <= oldest + most]
 
         about = within(TAKEN + PART_TAKEN * (oldest or 0.0))
-        found = {task.tid: self._cause(daemon, task) for task in about}
+        found = {task.tid: self._cause(daemon, task, callers) for task in about}
         known = {found[task.tid][0] for task in within(SKEW)}
         for tid, (key, cause) in found.items():
             if known and key not in known:
@@ -371,9 +382,9 @@ class _Diagnosis:
             what += " (unless a thread in state D cannot be interrupted)"
         return (Fix(f"kill -9 {' '.join(map(str, pids))}", what),)
 
-    def _cause(self, daemon: Process, task: Task) -> tuple[object, Cause]:
-        """Return why one of the daemon's threads does not answer, after a key that is the same for
-        all threads whose chains end alike."""
+    def _cause(self, daemon: Process, task: Task, callers: list[Task]) -> tuple[object, Cause]:
+        """Return why one of the daemon's threads does not answer ``callers``, after a key that is
+        the same for all threads whose chains end alike."""
         chain, circle = self.graph.follow(task)
         last = chain[-1]
         # Of a chain that leads into a circle, only the circle.
@@ -413,8 +424,37 @@ class _Diagnosis:
             return last.tid, Cause("process", reason, links)
         if last is task and in_reload(task):
             # Each thread sleeps 100 ms at a time; the pause is as old as the oldest caller.
+            if any(map(is_paused, self.graph.of.get(daemon.pid, ()))):
+                fix = Fix(f"kill -USR1 {daemon.pid}", "ends the pause; no request is lost")
+                reason = Reason(Code.HANG_RELOAD_PAUSED, {**of, "pid": daemon.pid})
+                return "reload", Cause("reload", reason, links, (fix,))
             return "reload", Cause("reload", Reason(Code.HANG_RELOAD, of), links)
+        server = self._server(task, callers) if last is task else None
+        if server:
+            return ("server", server.subject["peer"]), Cause("socket", server, links)
         return last.tid, Cause(kind_of_wait(last), self._waiting(Code.HANG_THREAD, last), links)
+
+    def _server(self, task: Task, callers: list[Task]) -> Reason | None:
+        """Return what callers wait for if a thread waits for one server, for no longer than they
+        do: a connection that has been silent since before is not for them."""
+        sockets = [fd.socket for fd in task.descriptors if fd.socket and fd.socket.peer]
+        peers = {socket.peer for socket in sockets}
+        callers = [t for t in callers if not t.in_lock]
+        oldest = max((t.age for t in callers if t.age is not None), default=None)
+        silent = [socket.silent for socket in sockets if socket.silent is not None]
+        if len(peers) != 1 or not silent or oldest is None:
+            return None
+        if min(silent) > oldest * (1 + PART_TAKEN) + TAKEN:
+            return None
+        calls = {_OPERATIONS.get(t.call, t.call) for t in callers}
+        subject: dict[str, Value] = {
+            **self._thread(task),
+            "peer": peers.pop(),
+            "wanted": "a download" if downloads(task) else "an answer",
+            "operation": calls.pop() if len(calls) == 1 else "",
+        }
+        figures = {"callers": len(callers), "silent_ns": round(1e9 * min(silent))}
+        return Reason(Code.HANG_SERVER, subject, figures)
 
     def _circle(
         self, task: Task, circle: list[Node], links: tuple[Reason, ...], of: dict[str, Value]
@@ -434,7 +474,9 @@ class _Diagnosis:
         reason = Reason(Code.HANG_DEADLOCK, {**of, "tids": tuple(threads)})
         return tuple(threads), Cause("deadlock", reason, links)
 
-    def _with_outside(self, daemon: Process, waits: list[Task], causes: list[Cause]) -> list[Cause]:
+    def _with_outside(
+        self, daemon: Process, waits: list[Task], callers: list[Task], causes: list[Cause]
+    ) -> list[Cause]:
         """Return these, of threads that wait for others to end a condition, with those others:
         threads that wait for an answer from outside, however long; first if that cannot come
         now."""
@@ -452,7 +494,7 @@ class _Diagnosis:
             else:
                 continue
             if cannot:
-                key, cause = self._cause(daemon, task)
+                key, cause = self._cause(daemon, task, callers)
                 silent.setdefault(key, cause)
             elif any(ends(fd) or (fd.socket and fd.socket.peer) for fd in task.descriptors):
                 lines.append(self._link(task).text)

@@ -44,8 +44,30 @@ def accepts(task: Task) -> bool:
 def has_work(task: Task) -> bool:
     """It has not ended, and does not just wait for something to do, as far as its stack shows."""
     idle = task.reads_device or task.may_read_device or waits_for_workers(task)
-    idle = idle or task.call in SIGNALS
+    idle = idle or task.call in SIGNALS or _takes_commands(task)
     return task.state not in "ZX" and not (idle or idles(task) or accepts(task))
+
+
+# A watchdog, and a server for commands, of CernVM-FS and others.
+_COMMANDS = re.compile(r"watchdog|command_?(server|loop)|talkmanager|maintalk", re.IGNORECASE)
+
+
+def _takes_commands(task: Task) -> bool:
+    """Return whether a thread waits for commands, or watches others: it works for no request."""
+    return task.call != "futex" and any(
+        _COMMANDS.search(name.partition("(")[0]) for name in task.user
+    )
+
+
+def is_paused(task: Task) -> bool:
+    """Return whether a thread of the CernVM-FS loader waits for SIGUSR1 to end a paused reload
+    (cvmfs/loader.cc)."""
+    return any(name.partition("(")[0].endswith("WaitForSignal") for name in task.user)
+
+
+def downloads(task: Task) -> bool:
+    """Return whether a thread downloads files, as far as its stack shows."""
+    return any("download" in name.lower() or name.startswith("curl_") for name in task.user)
 
 
 SIGNALS = ("pause", "rt_sigsuspend", "rt_sigtimedwait")  # which wait for a signal alone
@@ -65,8 +87,10 @@ def kind_of_wait(task: Task) -> str:
         return "traced" if task.tracer else "stopped"
     if task.state == "R":
         return "on_cpu"
-    if any(fd.socket for fd in task.descriptors):
+    if any(fd.socket and not fd.own for fd in task.descriptors):
         return "socket"
+    if task.descriptors and all(fd.own for fd in task.descriptors):
+        return "condition"  # which another thread ends
     if task.call in SLEEPS:
         return "sleep"
     if task.call == "futex":

@@ -16,6 +16,7 @@ from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
 from fusetools.plan.request import Workload
 from fusetools.record import symbols
 from fusetools.results.doctor import PROBED, Described, Doctor, Limit
+from fusetools.results.stuck import Told
 
 
 def examined(
@@ -23,12 +24,18 @@ def examined(
     hanging: Sequence[str] = (),
     unknown: Sequence[str] = (),
     dead: Sequence[str] = (),
+    clients: Mapping[str, tuple[Told, ...]] | None = None,
 ) -> Doctor:
     """Return what a recording would find. ``hanging``: mounts that do; ``unknown``: those that may;
-    ``dead``: those whose connection was aborted."""
+    ``dead``: those whose connection was aborted; ``clients``: what clients of CernVM-FS say."""
+    told = clients or {}
     known = limits([mount.connection for mount in facts.mounts])
     mounts = tuple(
-        dataclasses.replace(describe(facts, mount), limits=_limits(mount, known))
+        dataclasses.replace(
+            describe(facts, mount),
+            limits=_limits(mount, known),
+            client=told.get(mount.path, ()),
+        )
         for mount in facts.mounts
     )
     diagnosis = counted(diagnose(facts), mounts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.host.facts import HostFacts
 from fusetools.plan.capabilities import Advice, Layer
+from fusetools.results.stuck import Told
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Described:
-    """A mount, and the part of its daemon that a recording would probe (one of PROBED)."""
+    """A mount, and the part of its daemon that a recording would probe (one of PROBED); ``client``:
+    what its CernVM-FS client says of itself."""
 
     path: str
     kind: str
@@ -28,6 +30,7 @@ class Described:
     advice: Advice | None = None
     probed: str = "nothing"
     stacks: str = ""
+    client: tuple[Told, ...] = ()
     limits: tuple[Limit, ...] = ()
 
     JSON_HIDDEN = ("advice",)

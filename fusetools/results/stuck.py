@@ -46,6 +46,13 @@ class Fix(NamedTuple):
     effect: str
 
 
+class Told(NamedTuple):
+    """Answer of a CernVM-FS client to a command (cvmfs_talk)."""
+
+    command: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Cause:
     """``kind``: one of KINDS; ``reason``, and its sentence ``text``; ``links``: who waits for whom,
@@ -110,7 +117,8 @@ class StuckMount:
     processes of fusetools wait, and nobody else), busy (requests wait, none for long but those of
     ``locked`` callers, which wait for a file lock that another one holds), dead (it was
     aborted, and its daemon lives) or quiet. ``servers``:
-    the processes that read its requests, ``daemon`` among them."""
+    the processes that read its requests, ``daemon`` among them; ``client``: what its CernVM-FS
+    client says of itself."""
 
     path: str
     fstype: str
@@ -127,6 +135,7 @@ class StuckMount:
     own: int = 0
     locked: int = 0
     servers: tuple[int, ...] = ()
+    client: tuple[Told, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,18 @@
    (readers wait for a writer that sleeps), condition (never signalled), connect (ARGUMENT PORT of 127.0.0.1, reads from
    a server that does not answer, all others wait for its mutex), own (stat of its own mount), path (stat of ARGUMENT),
    child (waits for a process that sleeps in another mount namespace), pipe (reads from a process that sleeps), spin, lost (does not answer),
-   reload (lets nothing in, as the CernVM-FS loader while it loads a library), quiet (answers ENOENT). It prints the ids of the threads that matter, a line each: "NAME TID". */
+   reload (lets nothing in, as the CernVM-FS loader while it loads a library), paused (so, until SIGUSR1), download (all
+   wait for a thread that polls a thousand times a second for the server at ARGUMENT PORT), quiet (answers ENOENT). It prints the ids of the threads that matter, a line each: "NAME TID". */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +68,52 @@ static void *holds(void *argument) {
   held = 1;
   if (!is("ended")) sleep_long();
   return argument;
+}
+
+/* The threads of CernVM-FS: callers wait for the download thread, each in a pipe of its own; others wait for commands. */
+static int server = -1, jobs[2];
+
+static void *MainDownload(void *unused) {
+  (void)unused;
+  say("downloads");
+  for (char buffer[256];;) {
+    struct pollfd polled[] = {{jobs[0], POLLIN, 0}, {server, POLLIN, 0}};
+    if (poll(polled, 2, 1) > 0 && polled[0].revents && read(jobs[0], buffer, 1) < 0) abort();
+    for (volatile int n = 0; n < 100000; n++) {}
+  }
+}
+
+static void *MainWatchdogListener(void *unused) {
+  int pipes[2];
+  if (pipe(pipes)) abort();
+  struct pollfd polled = {pipes[0], POLLIN, 0};
+  for (;;) poll(&polled, 1, 200);
+  return unused;
+}
+
+static void *MainCommandServer(void *unused) {
+  int pipes[2];
+  char byte;
+  if (pipe(pipes)) abort();
+  return read(pipes[0], &byte, 1) ? unused : NULL;
+}
+
+static void download(int number) {
+  if (number == 0) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argument))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int connected = socket(AF_INET, SOCK_STREAM, 0);
+    if (pipe(jobs) || connect(connected, (struct sockaddr *)&to, sizeof to) || write(connected, "GET\n", 4) != 4) abort();
+    server = connected;
+    pthread_t thread;
+    pthread_create(&thread, NULL, MainDownload, NULL);
+    pthread_create(&thread, NULL, MainWatchdogListener, NULL);
+    pthread_create(&thread, NULL, MainCommandServer, NULL);
+  }
+  int answer[2];
+  char byte;
+  while (server < 0) usleep(1000);
+  if (pipe(answer) || write(jobs[1], "", 1) != 1 || read(answer[0], &byte, 1) < 0) abort();
 }
 
 static __attribute__((noinline)) void hang(void) {
@@ -159,6 +208,8 @@ static __attribute__((noinline)) void hang(void) {
     char byte;
     if (is("child")) waitpid(child, NULL, 0);
     else if (read(ends[0], &byte, 1) < 0) abort();
+  } else if (is("download")) {
+    download(number);
   } else if (is("spin")) {
     say("spins");
     for (volatile long n = 0;; n++) {}
@@ -195,6 +246,17 @@ static __attribute__((noinline)) void SafeSleepMs(unsigned ms) {
   __asm__ volatile("");
 }
 
+static __attribute__((noinline)) void *WaitForSignal(void *unused) {
+  sigset_t wanted;
+  int number;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGUSR1);
+  say("waits");
+  sigwait(&wanted, &number);
+  blocking = 0;
+  return unused;
+}
+
 static __attribute__((noinline)) void stub_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
   while (blocking && name[0] != 'd') SafeSleepMs(100);
   lookup(req, parent, name);
@@ -216,10 +278,18 @@ int main(int argc, char **argv) {
   mountpoint = argv[1];
   pattern = argv[2];
   argument = argc > 3 ? argv[3] : "";
-  struct fuse_lowlevel_ops ops = {.lookup = is("reload") ? stub_lookup : lookup, .getattr = getattr, .read = never_answer};
+  struct fuse_lowlevel_ops ops = {.lookup = is("reload") || is("paused") ? stub_lookup : lookup, .getattr = getattr, .read = never_answer};
   struct fuse_args args = FUSE_ARGS_INIT(1, argv);
   struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
   if (!session || fuse_set_signal_handlers(session) || fuse_session_mount(session, mountpoint)) return 1;
+  if (is("paused")) {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &wanted, NULL);
+    pthread_t thread;
+    pthread_create(&thread, NULL, WaitForSignal, NULL);
+  }
   say("mounted");
   int status = fuse_session_loop_mt(session, 0);
   fuse_session_unmount(session);

@@ -150,6 +150,41 @@ def test_a_server_that_does_not_answer(hang: Hang) -> None:
     assert f"127.0.0.1:{port} of {name} (pid {os.getpid()}) {state}" in cause["text"]
 
 
+def test_a_thread_that_polls_a_thousand_times_a_second(hang: Hang) -> None:
+    """As CernVM-FS's, which is mostly seen awake; the same answer at each look."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        peer = f"127.0.0.1:{server.getsockname()[1]}"
+        mount = hang("download", peer.rpartition(":")[2])
+        mount.call("one", "two", "three")
+        connection, _ = server.accept()
+        begin = time.monotonic()
+        with connection:
+            looks = [
+                looked_at(mount),
+                *(stuck("--mount", mount.path)[1]["mounts"][0] for _ in range(9)),
+            ]
+        longest = time.monotonic() - begin
+    for found in looks:
+        assert [cause["reason"]["code"] for cause in found["causes"]] == ["hang_server"]
+        reason = found["causes"][0]["reason"]
+        assert (reason["subject"]["peer"], reason["subject"]["wanted"]) == (peer, "a download")
+        assert (reason["subject"]["operation"], reason["figures"]["callers"]) == ("stat", 3)
+        assert reason["subject"]["tid"] == mount.thread("downloads")
+        assert LONG * 1e9 <= reason["figures"]["silent_ns"] <= (longest + 1) * 1e9
+
+
+def test_a_reload_that_is_paused(hang: Hang) -> None:
+    """The signal that ends it is the daemon's own business: the callers go on."""
+    mount = hang("paused")
+    mount.call("one")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["reason"]["code"] == "hang_reload_paused"
+    assert cause["fixes"][0]["command"] == f"kill -USR1 {mount.daemon.pid}"
+
+
 def test_a_daemon_that_waits_for_its_own_mount(hang: Hang) -> None:
     mount = hang("own")
     mount.call("one")

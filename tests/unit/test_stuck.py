@@ -1048,3 +1048,75 @@ def test_processes_that_mount_without_a_connection() -> None:
     rows = {pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
     found = machine._mounting(SimpleNamespace(rows=rows), processes, below)  # type: ignore[arg-type]
     assert found == {10: "mount.cvmfs", 40: "slowfs"}
+
+
+# CernVM-FS
+
+
+def downloader(tid: int = 101, silent: float | None = 6.0, state: str = "ESTABLISHED") -> Task:
+    """Polls a thousand times a second for its server and a pipe of its own."""
+    proxy = Socket("tcp", "127.0.0.1:3128", state, silent=silent)
+    own = Descriptor(4, "pipe:[4]", own=True)
+    user = ("__poll", "download::DownloadManager::MainDownload(void*)", "start_thread")
+    fds = (own, Descriptor(5, "socket:[5]", proxy))
+    return thread(tid, 0.001, call="poll", descriptors=fds, user=user)
+
+
+def in_open(tid: int, age: float = 7.0) -> Task:
+    return replace(caller(tid, age=age), call="openat")
+
+
+OWN_PIPE = (Descriptor(6, "pipe:[6]", own=True),)
+FETCHES = [
+    thread(tid, 6.9, call="read", descriptors=OWN_PIPE, user=("__read", "Fetch"))
+    for tid in (102, 103)
+]
+
+
+def test_what_callers_download_and_for_how_long_no_byte_came() -> None:
+    """Threads that wait for the download thread in pipes of their own are no other cause, nor are
+    a watchdog and a server for commands, which look about from time to time."""
+    other = (Descriptor(7, "pipe:[7]", other=(300,)),)
+    watch = thread(
+        104, 0.2, call="poll", descriptors=other, user=("__poll", "MainWatchdogListener")
+    )
+    serves = thread(
+        105, 3.0, call="read", descriptors=OWN_PIPE, user=("read", "x::MainCommandServer(void*)")
+    )
+    everybody = (DAEMON, CALLER, Process(300, 1, "cvmfs2", "S", threads=(300,)))
+    idle = Task(300, 300, "cvmfs2", "S", call="read", age=900.0)
+    callers = [in_open(tid) for tid in (500, 501, 502, 503)]
+    tasks = (*callers, downloader(), *FETCHES, watch, serves, idle, reader(100))
+    (cause,) = causes(*tasks, processes=everybody)
+    assert (cause.kind, cause.reason.code) == ("socket", Code.HANG_SERVER)
+    assert cause.reason.figures == {"callers": 4, "silent_ns": 6 * 10**9}
+    assert cause.reason.subject["peer"] == "127.0.0.1:3128"
+    assert cause.text == "4 opens wait for a download from 127.0.0.1:3128, no byte for 6.0 s"
+    # Callers of several kinds have no name in common.
+    (cause,) = causes(*tasks, caller(504, age=5.0), processes=everybody)
+    assert (cause.reason.subject["operation"], cause.reason.figures["callers"]) == ("", 5)
+
+
+@pytest.mark.parametrize("silent", [None, 60.0])
+def test_a_connection_that_is_not_used_for_callers(silent: float | None) -> None:
+    """It was silent since before they came; or nobody knows."""
+    found = causes(in_open(500), downloader(silent=silent), reader(100))
+    assert [cause.reason.code for cause in found] == [Code.HANG_THREAD]
+
+
+def test_threads_that_wait_for_one_server_are_one_cause() -> None:
+    found = causes(in_open(500), downloader(101), downloader(102), reader(100))
+    assert [cause.reason.code for cause in found] == [Code.HANG_SERVER]
+    assert found[0].threads == (101, 102)
+
+
+def test_a_reload_that_is_paused_is_ended_by_a_signal() -> None:
+    """Of the loader's own thread; whoever waits for signals elsewhere pauses nothing."""
+    fenced = thread(101, 0.05, call="select", user=FENCE)
+    paused = thread(103, call="rt_sigtimedwait", user=("__sigwait", "loader::WaitForSignal(int)"))
+    (cause, *_) = causes(caller(), fenced, paused)
+    assert (cause.reason.code, cause.kind) == (Code.HANG_RELOAD_PAUSED, "reload")
+    assert [fix.command for fix in cause.fixes] == ["kill -USR1 100"]
+    other = replace(paused, user=("__sigwait", "main"))
+    (cause, *_) = causes(caller(), fenced, other)
+    assert cause.reason.code is Code.HANG_RELOAD

@@ -6,6 +6,7 @@ from fusetools.figures import plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.layout import prose
+from fusetools.render.text.stuck import client
 from fusetools.results.doctor import Doctor
 
 
@@ -23,6 +24,8 @@ def render(result: Doctor) -> str:
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
         lines += _prose(f"{mount.path} ({mount.kind})", "  ") + _prose(answered, "    ")
         lines += _prose(mount.stacks, "    ")
+        for line in client(mount.client):
+            lines += _prose(line, "    client: ", " " * 12)
         for limit in mount.limits:  # a command is not wrapped
             lines.append(f"    {limit.name} {limit.value}: {printable(limit.change)}")
     if result.stuck:

@@ -8,7 +8,7 @@ from fusetools.figures import ago, number, plural
 from fusetools.printable import printable
 from fusetools.reasons import Code
 from fusetools.render.text.layout import lines, prose, table
-from fusetools.results.stuck import Blocked, Stuck, StuckMount
+from fusetools.results.stuck import Blocked, Stuck, StuckMount, Told
 
 MOST_CALLERS = 10
 MOST_CAUSES = 6
@@ -123,6 +123,11 @@ def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
     if mount.threads:
         yield ""
         yield from _daemon(mount)
+    if mount.client:
+        yield ""
+        yield "  The client says:"
+        for line in client(mount.client):
+            yield from _prose(line, "    ")
     fixes = [fix for cause in mount.causes for fix in cause.fixes]
     if fixes:
         yield ""
@@ -141,6 +146,11 @@ def _locked(mount: StuckMount) -> Iterator[str]:
         yield from _prose(f"{who} {c.waits}, for {ago(c.age_seconds)}", "  ")
     if len(waits) > MOST_CALLERS:
         yield f"  and {number(len(waits) - MOST_CALLERS)} more callers (--json has all)"
+
+
+def client(told: Iterable[Told]) -> list[str]:
+    """Return the lines of what a CernVM-FS client says of itself."""
+    return [line.strip() for _, text in told for line in text.splitlines()]
 
 
 def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
