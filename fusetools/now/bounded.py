@@ -198,7 +198,7 @@ class Asker:
         for item, result in each(items, answer, self.patience, self.limit.part(share)):
             if result is None:
                 who = item[1] if isinstance(item, tuple) else item
-                if isinstance(who, int):
+                if isinstance(who, int) and not isinstance(who, bool):
                     self.silent.append(who)
                     if unknown is not None:
                         unknown.append(who)

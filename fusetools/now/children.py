@@ -144,11 +144,14 @@ def aborted(item: tuple[int, int]) -> list[int]:
     except (OSError, AttributeError):
         return []
     copy = libc.syscall(_PIDFD_GETFD, process, number, 0)
+    os.close(process)
     if copy < 0:
         return []
     polled = select.poll()
     polled.register(copy, 0)
-    return [pid] if any(event & select.POLLERR for _, event in polled.poll(0)) else []
+    events = polled.poll(0)
+    os.close(copy)
+    return [pid] if any(event & select.POLLERR for _, event in events) else []
 
 
 def names(directory: str) -> list[str]:

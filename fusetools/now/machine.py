@@ -28,7 +28,7 @@ from fusetools.host.mounts import (
 )
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.now import arguments, cgroups, children, sockets, syscalls, talk, taskstats
-from fusetools.now.bounded import Asker
+from fusetools.now.bounded import Asker, Limit, each
 from fusetools.now.census import Census, by_suspicion
 from fusetools.now.moment import (
     AUTOFS,
@@ -56,6 +56,7 @@ SETTLES = 0.5  # seconds that requests have to end where not all that may wait c
 MOST_THREADS = 4096  # that are examined closely
 MOST_AWAKE = 16  # threads of daemons, that are looked at several times
 MOST_CLIENTS = 8  # of CernVM-FS, that are asked
+CLIENTS = 0.5  # seconds for all of them
 MOST_STACKS = 128  # of a process
 MOST_USERS = 3  # that are named as those whose processes could not be examined
 
@@ -170,7 +171,6 @@ class _Reader(Asker):
         connections = [_with_servers(c, processes, tasks) for c in connections]
         connections = [_mounted_by(c, connections, tasks) for c in connections]
         connections = self._dead(connections, census)
-        connections = self._clients(connections, processes)
         self._date({pid for c in connections if c.waiting for pid in c.servers}, processes)
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {pid for task in tasks for pid in task.openers}
@@ -181,7 +181,7 @@ class _Reader(Asker):
         whose = sorted(owners.items(), key=lambda pair: -pair[1])[:MOST_USERS]
         return Moment(
             kernel=os.uname().release,
-            connections=tuple(connections),
+            connections=tuple(_with_clients(connections, processes)),
             processes=self._with_cgroups(processes, near, interesting),
             tasks=tuple(tasks),
             silent=tuple(dict.fromkeys(self.silent)),
@@ -531,26 +531,6 @@ class _Reader(Asker):
             replace(c, dead=c.number in items and items[c.number][1] in dead) for c in connections
         ]
 
-    def _clients(
-        self, connections: list[Connection], processes: dict[int, Process]
-    ) -> list[Connection]:
-        """Return the connections with what their CernVM-FS clients say, those first where requests
-        wait."""
-        pids = {
-            pid: None
-            for connection in sorted(connections, key=lambda c: not c.waiting)
-            for pid in connection.servers
-            if pid in processes and "cvmfs" in f"{connection.source} {processes[pid].comm}"
-        }
-        told: dict[int, tuple[tuple[str, str], ...]] = {}
-        for process in list(pids)[:MOST_CLIENTS]:  # a child for each: it gives up its rights
-            for pid, answers in self.each([process], talk.ask):
-                told[pid] = tuple((command, answer) for command, answer in answers)
-        return [
-            replace(c, client=next((told[pid] for pid in c.servers if told.get(pid)), ()))
-            for c in connections
-        ]
-
     def _mounters(self, found: dict[int, str]) -> tuple[Mounter, ...]:
         """Return the processes that mount something, with where: by the mount helper's arguments
         (mount(8): mount.TYPE SOURCE DIRECTORY …)."""
@@ -840,6 +820,26 @@ def _mounted_by(
                 mounting=task.tid,
             )
     return connection
+
+
+def _with_clients(connections: list[Connection], processes: dict[int, Process]) -> list[Connection]:
+    """Return the connections with what their CernVM-FS clients say, those first where requests
+    wait. A client that says nothing hides nothing: this has a time of its own."""
+    pids = {
+        pid: None
+        for connection in sorted(connections, key=lambda c: not c.waiting)
+        for pid in connection.servers
+        if pid in processes and "cvmfs" in f"{connection.source} {processes[pid].comm}"
+    }
+    told: dict[int, tuple[tuple[str, str], ...]] = {}
+    limit = Limit(CLIENTS)
+    for pid in list(pids)[:MOST_CLIENTS]:  # a child for each: it gives up its rights
+        for _, rows in each([pid], talk.ask, PATIENCE, limit):
+            told[pid] = tuple((command, text) for command, text in rows[1]) if rows else ()
+    return [
+        replace(c, client=next((told[pid] for pid in c.servers if told.get(pid)), ()))
+        for c in connections
+    ]
 
 
 # Helpers of mount(8) for file systems of the kernel's own.

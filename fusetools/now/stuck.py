@@ -582,6 +582,8 @@ class _Diagnosis:
             figures = {"requests": connection.waiting} if connection.waiting else {}
             if ages := [task.age for task in late if task.age is not None]:
                 figures["age_ns"] = round(1e9 * max(ages))
+            if ages := [task.age for task in readers if task.age is not None]:
+                figures["idle_ns"] = round(1e9 * min(ages))
             path = shlex.quote(connection.path or "PATH")
             shown = f"fusetools record --mount {path} -- COMMAND"
             yield Cause("unanswered", Reason(Code.HANG_UNANSWERED, subject, figures, shown))

@@ -37,10 +37,14 @@ def odd(tmp_path: Path) -> Iterator[Hang]:
 
     yield make
     for mount in made:
-        set_to_one(mount.connection, "abort")
-        mount.daemon.terminate()
-        mount.daemon.wait(timeout=20)
-        mount.close()
+        ended(mount)
+
+
+def ended(mount: Hanging) -> None:
+    set_to_one(mount.connection, "abort")
+    mount.daemon.terminate()
+    mount.daemon.wait(timeout=20)
+    mount.close()
 
 
 def codes(found: dict[str, Any]) -> list[str]:
@@ -201,3 +205,28 @@ def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
             assert found["path"] == "/mnt/odd"
             subject = found["reason"]["subject"]
             assert subject["wait"] == "wait_descriptor" and f"127.0.0.1:{port}" in subject["doing"]
+
+
+def test_what_a_client_says_of_itself(tmp_path: Path) -> None:
+    """Asked on its socket; the mount is not touched, and hangs."""
+    program = tmp_path / "client"
+    here = Path(__file__).parent
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {here}/talkative.py "$@"\n')
+    program.chmod(0o755)
+    mount = Hanging(program, tmp_path / "mount", str(tmp_path / "cvmfs_io.x"))
+    try:
+        mount.run("stat", mount.path / "file-drop")
+        found = seen(mount)
+        told = {row["command"]: row["text"] for row in found["client"]}
+        assert told["proxy info"].endswith("Active proxy: [0] http://127.0.0.1:3128")
+        assert told["parameters"] == "CVMFS_QUOTA_LIMIT=4000"
+        assert set(told) == {"proxy info", "cache size", "parameters"}
+        done = subprocess.run(
+            [sys.executable, "-m", "fusetools", "doctor"],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert "client: Active proxy: [0] http://127.0.0.1:3128" in done.stdout
+    finally:
+        ended(mount)

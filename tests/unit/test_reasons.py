@@ -99,6 +99,7 @@ FIGURES: Mapping[str, int | float] = {
     "age_ns": 299_000_000_000,
     "server_ns": 298_500_000_000,
     "openers": 4,
+    "idle_ns": 300_000_000,
     "silent_ns": 6_000_000_000,
     "limit_ns": 20_000_000_000,
     "least_ns": 14_000_000_000,

@@ -20,7 +20,16 @@ import pytest
 from mounts import wait_until
 
 from fusetools.host import sockets as internet
-from fusetools.now import arguments, bounded, census, children, machine, sockets, syscalls
+from fusetools.now import (
+    arguments,
+    bounded,
+    census,
+    children,
+    machine,
+    sockets,
+    syscalls,
+    taskstats,
+)
 from fusetools.now.moment import RING, Process, Task
 from fusetools.now.places import Table
 
@@ -687,3 +696,111 @@ def test_a_thread_of_this_host_through_a_child() -> None:
         assert 0.2 < found.age < 1.1 * (time.monotonic() - begin)
     ours.close()
     other.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no pidfd_open(2) here")
+def test_a_descriptor_that_polls_as_an_aborted_one() -> None:
+    """A pipe that nobody reads shows the same error; the process itself keeps its descriptors."""
+    reader, writer = os.pipe()
+    own = os.getpid()
+    before = sorted(os.listdir("/proc/self/fd"))
+    assert children.aborted((writer, own)) == []
+    os.close(reader)
+    assert children.aborted((writer, own)) == [own]
+    assert children.aborted((writer + 1000, own)) == []
+    os.close(writer)
+    assert len(os.listdir("/proc/self/fd")) == len(before) - 2
+
+
+def test_when_a_process_began() -> None:
+    """To less than the 10 ms that /proc shows."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may ask")
+    before = time.monotonic()
+    child = subprocess.Popen(["sleep", "60"])
+    after = time.monotonic()
+    try:
+        found = dict(taskstats.began([child.pid]))
+        if not found:
+            pytest.skip("no taskstats here")
+        assert before - 0.001 <= found[child.pid] <= after + 0.001
+        assert taskstats.began([1 << 22]) == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_for_how_long_a_connection_was_silent() -> None:
+    """Since the last byte, whoever sent it."""
+    with socket.socket() as listener, socket.socket() as one:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        one.connect(listener.getsockname())
+        other, _ = listener.accept()
+        with other:
+            inodes = [os.fstat(end.fileno()).st_ino for end in (one, other)]
+            time.sleep(0.3)
+            other.send(b"x")
+            sent = time.monotonic()
+            time.sleep(0.2)
+            found = dict(sockets.silence("/proc/self", True, inodes))
+            most = time.monotonic() - sent
+    assert set(found) == set(inodes)
+    assert all(0.15 <= seconds <= most + 0.05 for seconds in found.values())
+
+
+def test_a_thread_that_polls_all_the_time_is_seen_in_its_poll() -> None:
+    """However often it is awake when looked at."""
+    code = "import select\np = select.poll()\np.register(0, 1)\nprint(flush=True)\n"
+    code += "while 1:\n p.poll(1)\n sum(range(20000))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as polls:
+        try:
+            assert polls.stdout
+            polls.stdout.readline()
+            for _ in range(20):
+                _, _, row = children.task_asleep((polls.pid, polls.pid))
+                assert row and row["state"] == "S" and row["syscall"][0] in (7, 271)
+        finally:
+            polls.kill()
+
+
+def test_the_mount_that_a_system_call_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is the one of the option fd; other uses of mount(2) make none."""
+    shown = {"/proc/1/task/1/fdinfo/12": "pos:\t0\nfuse_connection:\t57\n"}
+    monkeypatch.setattr(arguments, "text", lambda name: shown.get(name, ""))
+    texts = {1: "x", 2: "fuse.x", 3: "fd=12,user_id=0", 4: "rootmode=40000,fd=13", 5: "bfd=12"}
+    monkeypatch.setattr(arguments, "_string", lambda memory, at: texts[at])
+
+    def made(data: int, flags: int = 0) -> object:
+        values = [1, 9, 2, flags, data, 0]
+        return arguments._mounts(None, "/proc/1/task/1", "mount", values)  # type: ignore[arg-type]
+
+    assert made(3) == {"fstype": "fuse.x", "source": "x", "connection": 57}
+    for data in (4, 5, 0):
+        row = made(data)
+        assert isinstance(row, dict) and row["connection"] is None
+    for flags in (0x20, 0x1000, 0x2000, 1 << 18):  # remount, bind, move, private
+        assert made(3, flags) is None
+    none = {"fstype": "", "source": "", "connection": None}
+    create = arguments._mounts(None, "", "fsconfig", [4, 6, 0, 0, 0, 0])  # type: ignore[arg-type]
+    assert create == none
+    assert arguments._mounts(None, "", "fsconfig", [4, 1, 0, 0, 0, 0]) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "values", "locks"),
+    [
+        ("flock", [3, 2], True),
+        ("flock", [3, 1], True),
+        ("flock", [3, 2 | 4], False),
+        ("flock", [3, 8], False),
+        ("fcntl", [3, 7], True),
+        ("fcntl", [3, 38], True),
+        ("fcntl", [3, 6], False),
+        ("read", [3, 2], False),
+    ],
+)
+def test_which_calls_wait_for_file_locks(call: str, values: list[int], locks: bool) -> None:
+    assert arguments._locks(call, values) is locks

@@ -172,9 +172,9 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
 
 
 def _daemon(mount: StuckMount) -> Iterator[str]:
-    yield from _prose(
-        f"{mount.comm} (pid {mount.daemon}), {plural(len(mount.threads), 'thread')}:", "  "
-    )
+    many = len(mount.servers) > 1
+    pids = f"pids {', '.join(map(str, mount.servers))}" if many else f"pid {mount.daemon}"
+    yield from _prose(f"{mount.comm} ({pids}), {plural(len(mount.threads), 'thread')}:", "  ")
     # Those that do not answer with each place where they wait, the others by what for.
     known = {thread.tid: thread for thread in mount.threads}
     guilty = [known.pop(tid) for cause in mount.causes for tid in cause.threads if tid in known]
