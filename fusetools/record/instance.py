@@ -32,6 +32,9 @@ NAME = re.compile(r"fusetools_[0-9a-f]{8}")
 # All CPUs' buffers together, and one at most and at least. 50,000 requests a second fill some 15 MB
 # of all of them; they are emptied 25 times in it.
 BUFFERS, LARGEST, SMALLEST = 256 << 20, 16 << 20, 256 << 10
+SWITCHES = "events/sched/sched_switch"
+# To see a CPU's idle thread give it up: it is asleep so many times at most, so many seconds each.
+SLEEPS, SLEEP = 5, 2e-4
 _DATA = re.compile(r"field: char data;\toffset:(\d+);\tsize:(\d+);")
 
 
@@ -84,6 +87,35 @@ class Instance:
         some processes (a filter) on and off, before anything else is recorded; the events are
         thrown away. None: that cannot be."""
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
+        return self._tried(action, tracepoints, whose)
+
+    def misses_switches(self) -> bool:
+        """Return whether a CPU's idle thread does not report to whom it gives the CPU: a kernel may
+        not call the tracepoint there. A CPU that does not become idle counts as one."""
+        return self._tried(self._cpu_without_switches, [SWITCHES], "prev_pid == 0") is not False
+
+    def _cpu_without_switches(self, switch: Callable[[bool], None]) -> bool:
+        switch(True)
+        allowed = os.sched_getaffinity(0)
+        try:
+            for cpu in sorted(allowed):
+                os.sched_setaffinity(0, {cpu})
+                statistics = self.path / f"per_cpu/cpu{cpu}/stats"
+                for _ in range(SLEEPS):
+                    time.sleep(SLEEP)
+                    if tracecmd.counted(statistics, RECORDED):
+                        break
+                else:
+                    return True
+            return False
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+    def _tried(
+        self, action: Callable[[Callable[[bool], None]], T], tracepoints: list[str], whose: str
+    ) -> T | None:
+        """Return what ``action`` answers, which is given how to switch these events on and off;
+        they are thrown away. None: that cannot be."""
 
         def switch(on: bool) -> None:
             for place in tracepoints:

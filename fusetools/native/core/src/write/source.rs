@@ -56,6 +56,8 @@ pub(super) struct Perf<'a> {
     mend: Mend,
     /// Time, event, and the record.
     next: Option<(u64, Option<usize>, Bytes<'a>)>,
+    /// If that is a record of a switch: its task, and whether it stops running.
+    switch: Option<((i32, i32), bool)>,
 }
 
 /// A record as read, or rebuilt.
@@ -79,6 +81,7 @@ impl<'a> Perf<'a> {
             records,
             mend,
             next: None,
+            switch: None,
         };
         perf.advance();
         perf
@@ -99,6 +102,9 @@ impl Source for Perf<'_> {
             return true;
         };
         let record = bytes.bytes();
+        if let Some((task, out)) = self.switch {
+            return stacks.scope.told(task, out);
+        }
         match u32_at(record, 0) {
             Some(record::SAMPLE) => {
                 let Some(written) = event.and_then(|event| self.mend.written.get(event)) else {
@@ -161,8 +167,10 @@ impl Source for Perf<'_> {
 
     fn advance(&mut self) {
         let mend = &mut self.mend;
+        let switch = &mut self.switch;
         self.next = self.records.find_map(|record| {
             let (time, event) = (record.time.unwrap_or(0), record.event);
+            *switch = mend.switch(&record);
             Some((time, event, mend.apply(record)?))
         });
     }
@@ -317,6 +325,20 @@ impl Mend {
             .collect();
         self.daemons = daemons.unwrap_or_default().iter().copied().collect();
         self
+    }
+
+    /// If it is a record of a switch: its task, and whether it stops running.
+    fn switch(&self, record: &Record<'_>) -> Option<((i32, i32), bool)> {
+        if !matches!(record.kind, record::SWITCH | record::SWITCH_CPU_WIDE) {
+            return None;
+        }
+        let layout = match record.event {
+            Some(event) => self.events.get(event)?.as_ref()?,
+            None => &self.first,
+        };
+        let misc = u16::from_le_bytes([*record.bytes.get(4)?, *record.bytes.get(5)?]);
+        let out = misc & record::MISC_SWITCH_OUT != 0;
+        Some((layout.tail_task(&record.bytes)?, out))
     }
 
     /// The record as it is written; None when it is left out.

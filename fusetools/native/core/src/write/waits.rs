@@ -180,6 +180,18 @@ impl Scope {
         }
     }
 
+    /// Process perf's own record of a switch. Return whether it is written: it is of one of them, and no event has
+    /// reported it.
+    pub(super) fn told(&mut self, (pid, tid): (i32, i32), out: bool) -> bool {
+        let Some(known) = &self.processes else {
+            return true;
+        };
+        if tid <= 0 || !known.contains(&pid) {
+            return false;
+        }
+        self.runs.insert(tid, !out) != Some(!out)
+    }
+
     /// The recording reports lost events.
     pub(super) fn lost(&mut self) {
         self.runs.clear();
