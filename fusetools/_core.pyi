@@ -33,6 +33,8 @@ class Filters(TypedDict, total=False):
     # (PID, connection) of daemons, since `unique` repeats between connections. Without it, a
     # callback's request is the only open one of this number, or of this number and operation.
     daemons: Sequence[tuple[int, int]]
+    # (PID, descriptor, connection) of callers' descriptors on mounts when the recording began.
+    opened: Sequence[tuple[int, int, int]]
     from_ns: int | None  # minimum start of a call or request, ns after the recording's first event
     to_ns: int | None
     # Functions of function_graph: (start, name, operation in the name or "").
@@ -196,8 +198,23 @@ class StageGroup(TypedDict):
     least: int | None
     stages: list[Stage]
 
+class MountCalls(TypedDict):
+    """System calls of one name on mounts. `outside`: ns by what the caller did; the rest is in
+    requests."""
+
+    syscall: str
+    key: str | int | None
+    operation: str | None
+    operations: list[str]
+    requests: int  # that callers waited for
+    unreturned: int
+    least: int | None
+    total: Durations
+    outside: dict[str, int]
+
 class Stages(Answer):
     groups: list[StageGroup]
+    calls: list[MountCalls]
     event_cost: int | None  # upper bound of an event's cost in ns
 
 class SingleCalls(TypedDict):
@@ -258,6 +275,7 @@ class Flame(Answer):
     cut_unknown: int  # the part of `cut` in copied stacks that cannot be followed further
     idle: tuple[int, int]
     own: tuple[int, int]
+    outside: tuple[int, int]  # waits in system calls on mounts outside of requests: blocked ns
     others: tuple[int, int]
     unfinished: int
     states: dict[str, int]  # of waits: ns
@@ -378,7 +396,21 @@ class Numbered(Answer):
     threads: Threads
     peers: list[Peer]
 
+class SlowCall(TypedDict):
+    """A system call on a mount. `outside`: ns outside of requests by what the caller did."""
+
+    syscall: str
+    connection: int | None
+    pid: int
+    tid: int
+    comm: str
+    start: int
+    duration: int
+    returned: bool
+    outside: dict[str, int]
+
 class Slowest(Numbered):
+    calls: list[SlowCall]
     pathless: int  # number of requests skipped, as their path is unknown or incomplete
 
 # (time, TID, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or

@@ -28,6 +28,7 @@ Row = dict[str, object]
 FORMAT = 2
 READ = (1, FORMAT)  # format 1 has sentences instead of reasons
 LONGEST = 1e10  # maximum length of a recording in seconds
+MOST_OPENED = 1 << 12  # descriptors of callers
 BYTES = 16 << 20  # write::SESSION_MAX in the core
 # Roles of the kernel's events that show file names. Each covers some operations only.
 NAMING = ("asked", "about", "sized", "answered", "forgotten")
@@ -124,6 +125,16 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """A descriptor of a caller when the recording began: ``fd`` of process ``pid`` was on the FUSE
+    mount of this connection."""
+
+    pid: int
+    fd: int
+    connection: int
+
+
+@dataclass(frozen=True)
 class Flight:
     """A snapshot of the flight recorder, written because of ``why``.
 
@@ -180,6 +191,7 @@ class Session:
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
     peers: tuple[Peer, ...] = ()
+    opened: tuple[Opened, ...] = ()
     flight: Flight | None = None
     made_by_fusetools: bool = True
 
@@ -225,6 +237,7 @@ class Session:
                 for row in self.throttled
             ],
             "peers": [dict(vars(peer)) for peer in self.peers],
+            "opened": [dict(vars(file)) for file in self.opened],
             "flight": dict(vars(self.flight)) if self.flight else None,
         }
 
@@ -312,6 +325,13 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 if (times := natural(row.get("nr_throttled")))
             ),
             peers=tuple(peer for row in _dicts(data.get("peers")) if (peer := _peer(row))),
+            opened=tuple(
+                Opened(pid, fd, connection)
+                for row in _dicts(data.get("opened"))[:MOST_OPENED]
+                if (pid := _pid(row.get("pid"))) is not None
+                and (fd := natural(row.get("fd"))) is not None
+                and (connection := natural(row.get("connection"))) is not None
+            ),
             flight=_flight(_dict(data.get("flight"))),
         ),
         warnings,

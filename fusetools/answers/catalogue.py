@@ -215,6 +215,16 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     return probes + lengths(catalogue)
 
 
+def with_stacks(catalogue: Sequence[Probe], stacks: Sequence[str]) -> list[Probe]:
+    """Add the stacks of waits, which show what callers wait for outside of requests.
+
+    ``stacks``: the recording's events with stacks."""
+    switches = {p.event for p in catalogue if p.role == "switch"}
+    # They come after the other rows of the same events.
+    rows = [Probe(event, "syscall", "", "", "stack") for event in stacks if event in switches]
+    return [*catalogue, *rows]
+
+
 def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     """Return the rows for requests' stories and for file names."""
     rows = needed(probes, events)

@@ -84,7 +84,7 @@ def flame(
         if len(session.stacks) == 3:
             notes += sampled(*session.stacks[:2])
 
-    def amount(key: Literal["shown", "idle", "own", "others"]) -> Amount:
+    def amount(key: Literal["shown", "idle", "own", "others", "outside"]) -> Amount:
         times, weight = answer[key]
         return Amount(times, None if unit == "samples" else weight)
 
@@ -107,6 +107,7 @@ def flame(
         user=_named(answer["user"], symfs),
         notes=tuple(notes),
         facts=source.facts(answer, filters),
+        outside=amount("outside"),
     )
 
 

@@ -74,7 +74,7 @@ def spans(fields: core.native.Kept) -> tuple[Span | None, Span | None]:
     """Return the spans of the caller's and the daemon's thread during the request."""
     marks: dict[str, int] = fields["marks"]
     callers = ("sys_enter", "resumed", "kernel_enter", "begin")
-    ends: tuple[str, ...] = ("end", "waking", "runs", "kernel_exit", "sys_exit")
+    ends: tuple[str, ...] = ("end", "waking", "runs", "kernel_exit", "leaves", "sys_exit")
     daemons = ("daemon_runs", "sent", "read", "callback_enter")
     done = ("reply", "end", "callback_return")
 

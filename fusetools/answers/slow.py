@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fusetools import core
 from fusetools.answers import helpers
+from fusetools.answers.catalogue import with_stacks
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.requests import RequestQuery, gather, guessed, meanwhile, request, work_span
 from fusetools.answers.source import Source
 from fusetools.patterns import expression
-from fusetools.results.slow import Slowest
+from fusetools.results.slow import SlowCall, Slowest
 
 
 def slow(
@@ -25,6 +26,7 @@ def slow(
 ) -> Slowest:
     """Return the slowest requests; the arguments as in Recording.slowest()."""
     query = RequestQuery(source)
+    query.probes = with_stacks(query.probes, source.described["stacks"])
     wanted = operations(patterns, source.path), least, None if path is None else expression(path)
     answer, facts = query(core.native.slowest, filters, wanted, query.names.mounts, most)
     rows = answer["kept"]
@@ -42,4 +44,22 @@ def slow(
         for fields, own, chain in zip(rows, meanwhiles, chains)
     )
     pathless = None if path is None else answer["pathless"]
-    return Slowest(tuple(requests), guessed(query.probes), facts, pathless)
+    calls = tuple(_call(row, answer["first"], source.mount_points) for row in answer["calls"])
+    return Slowest(tuple(requests), guessed(query.probes), facts, pathless, calls)
+
+
+def _call(row: core.native.SlowCall, first: int, mounts: Mapping[int, str]) -> SlowCall:
+    connection = row["connection"]
+    outside = {name: ns for name, ns in row["outside"].items() if ns}
+    return SlowCall(
+        syscall=row["syscall"],
+        mount=None if connection is None else mounts.get(connection, connection),
+        pid=row["pid"],
+        tid=row["tid"],
+        comm=row["comm"],
+        start_ns=row["start"] - first,
+        duration_ns=row["duration"],
+        in_requests_ns=row["duration"] - sum(outside.values()),
+        outside_ns=outside,
+        returned=row["returned"],
+    )

@@ -191,6 +191,8 @@ class Source:
             mounts = [everywhere[self._mount(path)] for path in filters.mounts]
             native["connections"] = [connection for _, connection in mounts]
             native["daemon_pids"] = [pid for pid, _ in mounts if pid]
+        opened = self.session.opened
+        native["opened"] = [(file.pid, file.fd, file.connection) for file in opened]
         if functions:
             native["functions"] = [(at, name, "") for at, name in self.functions]
         return native

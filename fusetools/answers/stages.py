@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe, needed
+from fusetools.answers.catalogue import Probe, needed, with_stacks
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
-from fusetools.results.stages import OperationStages, Stage, Stages
+from fusetools.results.stages import MountCalls, OperationStages, Stage, Stages
 
 # Names of each stage's parts in the core's order, the rest last. A part without a name is always 0.
 _PARTS = {
@@ -21,6 +21,7 @@ _PARTS = {
 }
 
 
+_OF_REQUESTS = ("daemon-thread", "size")  # keys that a system call does not have
 _OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
 
 
@@ -43,7 +44,7 @@ def stages(
     wanted = operations(patterns, source.path)
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
-    catalogue = needed(source.catalogue, source.events)
+    catalogue = with_stacks(needed(source.catalogue, source.events), source.described["stacks"])
     native = source.core_filters(filters, corrected=corrected)
     answer = source.query(core.native.stages, catalogue, native, by)
     mounts = source.mount_points
@@ -71,7 +72,42 @@ def stages(
             _order(o.key),
         )
     )
-    return Stages(tuple(rows), by, event_cost, tuple(_joined(catalogue, facts)), facts)
+    calls = [
+        _calls(row, by, mounts)
+        for row in (() if by in _OF_REQUESTS else answer["calls"])
+        if not patterns or {*wanted} & {row["operation"], *row["operations"]}
+    ]
+    calls.sort(key=lambda c: (-c.rest_ns, -c.total_ns, c.syscall, _order(c.key)))
+    joined = tuple(_joined(catalogue, facts))
+    return Stages(tuple(rows), by, event_cost, joined, facts, tuple(calls))
+
+
+def _calls(row: core.native.MountCalls, by: str, mounts: Mapping[int, str]) -> MountCalls:
+    total = row["total"]
+    outside = {name: ns for name, ns in row["outside"].items() if ns}
+    return MountCalls(
+        syscall=row["syscall"],
+        operation=row["operation"],
+        operations=tuple(row["operations"]),
+        key=_key(row["key"], by, mounts),
+        calls=total["count"],
+        unreturned=row["unreturned"],
+        requests=row["requests"],
+        total_ns=total["sum"],
+        in_requests_ns=total["sum"] - sum(outside.values()),
+        outside_ns=outside,
+        mean_ns=total["sum"] / total["count"],
+        p50_ns=total["p50"] or 0,
+        p99_ns=total["p99"] or 0,
+        max_ns=total["max"] or 0,
+        least_ns=row["least"],
+    )
+
+
+def _key(key: str | int | None, by: str, mounts: Mapping[int, str]) -> str | int | None:
+    if not by:
+        return ""
+    return mounts.get(int(key), key) if by == "mount" and key is not None else key
 
 
 def _order(key: str | int | None) -> tuple[bool, int, str]:
@@ -85,9 +121,6 @@ def _operation(
     is_known: bool,
     guess: tuple[int, int] | None,
 ) -> OperationStages:
-    key: str | int | None = group["key"] if by else ""
-    if by == "mount" and key is not None:
-        key = mounts.get(int(key), key)
     fates = dict(group["fates"])
     matched = fates.pop("matched")
     total = group["total"]
@@ -97,7 +130,7 @@ def _operation(
     return OperationStages(
         operation=group["operation"],
         waits=group["waits"],
-        key=key,
+        key=_key(group["key"], by, mounts),
         requests=matched + sum(fates.values()),
         matched=matched,
         unmatched={reason: n for reason, n in fates.items() if n},

@@ -143,6 +143,26 @@ def device(fields: list[str], types: list[str], known: dict[str, int]) -> int | 
     return found
 
 
+def opened_on(files: Files, pid: int) -> list[tuple[int, int]]:
+    """Return a process's descriptors on FUSE mounts: (descriptor, connection). Touch no mount."""
+    mounts: dict[str, int] = {}
+    known: dict[str, int] = {}
+    for line in (files.read(f"/proc/{pid}/mountinfo", quiet=True) or "").split("\n"):
+        before, _, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if len(fields) < 6 or len(types) < 3 or types[0].partition(".")[0] not in FUSE_TYPES:
+            continue
+        if (connection := device(fields, types, known)) is not None:
+            mounts[fields[0]] = connection
+    found = []
+    for number in files.list(f"/proc/{pid}/fdinfo") if mounts else ():
+        text = files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or ""
+        mount = re.search(r"^mnt_id:\s*([0-9]+)$", text, re.MULTILINE)
+        if number.isdigit() and mount and mount[1] in mounts:
+            found.append((int(number), mounts[mount[1]]))
+    return found
+
+
 def parse_autofs(text: str) -> list[tuple[int, str, int]]:
     """The autofs mounts of a /proc/PID/mountinfo: number, path, process group of the mounter."""
     mounts = []

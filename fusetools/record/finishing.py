@@ -186,7 +186,7 @@ class Finishing(Things):
         self.stacks = merged["stacks"]
         self.stacks_ns = merged["stacks_ns"]
         count = merged["missing_switches"]
-        if count and not self.plan.switch_records:  # which tell the ends that are missing
+        if count:
             figures = {"switches": count}
             self.missing.append(Reason(Code.SWITCHES_MISSING, {}, figures, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
@@ -349,6 +349,7 @@ class Finishing(Things):
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
             peers=self.peers,
+            opened=self.opened,
         )
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:

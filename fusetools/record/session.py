@@ -29,7 +29,7 @@ from fusetools.figures import binary, plural, size
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
-from fusetools.host.mounts import read_mounts
+from fusetools.host.mounts import opened_on, read_mounts
 from fusetools.host.processes import Sleeper, code, family, open_files, read_stat
 from fusetools.host.sockets import of_process
 from fusetools.host.words import is_cgroup
@@ -48,6 +48,7 @@ from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
 from fusetools.record.merger import Merger
 from fusetools.record.perf import (
+    SWITCH,
     Perf,
     Since,
     buffer_size,
@@ -66,13 +67,14 @@ from fusetools.record.state import Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome
+from fusetools.session import MOST_OPENED, Opened
 
 CALIBRATIONS = 1000
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
 NEVER = (1 << 64) - 1  # ns
-MOST_OPENED = 1 << 14  # perf events of tasks: 10 to 40 us each
+MOST_EVENTS = 1 << 14  # perf events of tasks: 10 to 40 us each
 LEFT = 124  # exit status, as timeout(1) has it
 
 
@@ -196,6 +198,8 @@ class Recording(Probing, Finishing):
         self.costs = Costs()
         younger = Since(os.getpid() + 1, self.facts.pid_max).filled(f"common_pid >= {WORKLOAD}")
         event_cost = self.ring.measured(self.costs.event, younger) if self.ring else None
+        if self.ring and any(event.name == SWITCH for event in self.plan.events):
+            self.plan = replace(self.plan, switch_records=self.ring.misses_switches())
         group = None
         if isinstance(self.request, Caller):
             self.attached = Attached(self.request.caller, self.user)
@@ -205,7 +209,7 @@ class Recording(Probing, Finishing):
             self.workload = Workload(request.command, self.user, os.environ, request.log)
             if any(event.workload for event in self.plan.events):
                 group = self._cgroup(self.workload.pid)
-            if group is None:  # everybody's: their switches are enough
+            if group is None and not self.ring:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
@@ -219,6 +223,12 @@ class Recording(Probing, Finishing):
         self.quotas["daemon"] = daemons
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
+        opened = [
+            Opened(pid, fd, connection)
+            for pid in self._callers
+            for fd, connection in opened_on(files, pid)
+        ]
+        self.opened = tuple(opened[:MOST_OPENED])
         self._number_callers()
         self._bound_per_task()
         self._start_perf(
@@ -283,7 +293,7 @@ class Recording(Probing, Finishing):
         files = Files(Path("/"))
         tasks = sum(len(files.list(f"/proc/{pid}/task")) for pid in self._memory_of())
         opened = len(events) * tasks * self.facts.cpus
-        if opened <= MOST_OPENED:
+        if opened <= MOST_EVENTS:
             return
         figures = {"threads": tasks, "cpus": self.facts.cpus, "events": opened}
         fix = "fusetools record --call-graph fp -- …"

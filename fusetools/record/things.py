@@ -30,7 +30,7 @@ from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import User, Workload
 from fusetools.results.record import Outcome
-from fusetools.session import Peer
+from fusetools.session import Opened, Peer
 
 
 class Things:
@@ -85,6 +85,7 @@ class Things:
         self.sockets: dict[int, dict[int, int]] = {}  # theirs, when it began: fd -> inode
         self.peers: tuple[Peer, ...] = ()
         self.limits: dict[int, dict[str, int]] = {}
+        self.opened: tuple[Opened, ...] = ()
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)

@@ -34,7 +34,8 @@ NONE = Amount(0, 0)
 class LeftOut:
     """Time that a flame graph does not show.
 
-    ``idle``: daemons' threads without a request; ``own``: the workload outside requests;
+    ``idle``: daemons' threads without a request; ``own``: the workload outside of system calls on
+    mounts, as far as known;
     ``others``: time excluded by filters, and other processes.
     """
 
@@ -69,6 +70,8 @@ class Stacks:
     number not shown as their end was not seen. ``states_ns``: time of waits by state.
     ``daemons_ns``: the part of ``total_ns`` in waits of daemons' threads. ``shared_ns``: time of
     requests that ``total_ns`` omits, as their caller waited for another request at the same time.
+    ``outside``: waits in system calls on mounts, but in none of their requests, and their blocked
+    time, which is that of results/stages.py, MountCalls.outside_ns.
     ``kernel`` and ``user``: symbols. ``notes``: other remarks, one line each.
     """
 
@@ -90,6 +93,7 @@ class Stacks:
     user: Named
     notes: tuple[Reason, ...]
     facts: Facts
+    outside: Amount = NONE
 
     JSON_HIDDEN = ("stacks", "kinds", "facts")
 

@@ -18,7 +18,8 @@ class Stage:
 
     The order of stages is vfs_entry ("between" from a system call's second request on), setup,
     queue, dispatch, daemon, reply ("refused" once the kernel refused the answer), caller_wakeup,
-    vfs_exit.
+    vfs_exit. Time in which the caller waits for something else than the request is in no stage: see
+    MountCalls.
 
     ``requests``: number of timed requests with this stage; ``total_ns``: their time in it.
     ``mean_ns``, ``share``, ``p50_ns``, ``p99_ns`` and ``max_ns`` are over all timed requests. A
@@ -81,13 +82,76 @@ class OperationStages:
     handed: int = 0
 
 
+# Kinds of a caller's time outside of requests: see MountCalls.
+OUTSIDE = (
+    "dirty_throttling",
+    "page",
+    "inode_lock",
+    "other",
+    "blocked",
+    "runnable",
+    "on_cpu",
+    "unknown",
+)
+
+
+@dataclass(frozen=True)
+class MountCalls:
+    """The system calls of one name on the recorded mounts, and their time outside of requests.
+
+    A call is on a mount if its descriptor is, or if it makes a request that it may wait for.
+
+    ``key``: the group's key as in OperationStages. ``operation``: the FUSE operation that is
+    closest to the call ("write" of pwrite64), None if none is; ``operations``: those of the
+    requests that the calls made. ``calls``: their number; ``unreturned``: those that had not
+    returned by the end, which count until then; durations from ``least_ns`` on are lower bounds.
+    ``requests``: number of requests that they waited for.
+
+    ``total_ns``: the calls' whole time, which is ``in_requests_ns`` and the sum of ``outside_ns``.
+    ``in_requests_ns``: time in the stages of the requests that they waited for. Where a caller has
+    several requests at once, each moment counts once here. ``outside_ns``: the rest by what the
+    caller did, without zeros:
+
+    - "dirty_throttling": waited as too much of the page cache was dirty (balance_dirty_pages);
+    - "page": waited for a page: its lock, or whoever reads or writes it;
+    - "inode_lock": waited for the lock of an inode, or for a lookup of the same name;
+    - "other": waited for something else;
+    - "blocked": waited, and no stack shows for what;
+    - "runnable": waited for a CPU;
+    - "on_cpu": ran, such as copying from and to the page cache;
+    - "unknown": its switches are not recorded.
+    """
+
+    syscall: str
+    operation: str | None
+    operations: tuple[str, ...]
+    key: str | int | None
+    calls: int
+    unreturned: int
+    requests: int
+    total_ns: Ns
+    in_requests_ns: Ns
+    outside_ns: dict[str, Ns]
+    mean_ns: NsFloat
+    p50_ns: Ns
+    p99_ns: Ns
+    max_ns: Ns
+    least_ns: Ns | None = None
+
+    @property
+    def rest_ns(self) -> int:
+        """The time outside of requests."""
+        return sum(self.outside_ns.values())
+
+
 @dataclass(frozen=True, repr=False)
 class Stages(Rows):
     """Requests by operation: first synchronous, then asynchronous ones, each by decreasing time.
 
     ``by``: as in Recording.stages(). ``event_cost_ns``: cost of recording an event, measured while
     recording; else an upper bound, the shortest time from a request's end to its caller's waking.
-    ``joined``: stages that this recording cannot separate.
+    ``joined``: stages that this recording cannot separate. ``calls``: system calls on the mounts,
+    by decreasing time outside of requests; empty if none are recorded.
     """
 
     operations: tuple[OperationStages, ...]
@@ -95,6 +159,7 @@ class Stages(Rows):
     event_cost_ns: Ns | None
     joined: tuple[Reason, ...]
     facts: Facts
+    calls: tuple[MountCalls, ...] = ()
 
     ROWS = "operations"
     JSON_HIDDEN = ("facts",)

@@ -84,6 +84,7 @@ class Stories(Columns):
     waking_ns: NDArray[np.uint64]
     runs_ns: NDArray[np.uint64]
     kernel_exit_ns: NDArray[np.uint64]
+    leaves_ns: NDArray[np.uint64]
     sys_exit_ns: NDArray[np.uint64]
     callback_return_ns: NDArray[np.uint64]
     until_ns: NDArray[np.uint64]

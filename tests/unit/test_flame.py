@@ -463,9 +463,9 @@ def test_pictures(demo: Path, run: Invoke) -> None:
     ):
         assert run("flame", "--offcpu", "-i", "demo.data", "-o", name).exit_code == 0
         assert Path(name).read_text().startswith(begin)
-    assert "Waiting in FUSE requests: demo.data" in Path("a.svg").read_text()
+    assert "Waiting on FUSE mounts: demo.data" in Path("a.svg").read_text()
     assert run("flame", "--offcpu", "lookup", "-i", "demo.data").exit_code == 0
-    assert "Waiting in FUSE requests (lookup): demo.data" in Path("flame.html").read_text()
+    assert "Waiting on FUSE mounts (lookup): demo.data" in Path("flame.html").read_text()
     same = ("flame", "--offcpu", "-i", "demo.data", "--diff", "demo.data", "--normalise")
     assert run(*same, "-o", "d.folded").exit_code == 0
     for line in Path("d.folded").read_text().splitlines():

@@ -192,7 +192,12 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
             mine = int(getattr(stories, f"{mark}_ns")[i])
             if mark == "daemon_runs":  # reckoned: when the thread runs and is free
                 continue
-            assert mine == expected.get(mark, 0), (unique, mark)
+            seen = expected.get(mark, 0)
+            if mark == "leaves" and "sys_exit" in expected and stories.syscall[i] in READS:
+                # What follows a getattr in read() is the read's own.
+                name = stories.operations[stories.operation[i]]
+                seen = 0 if name == "read" else expected["runs"]
+            assert mine == seen, (unique, mark)
             compared += mine > 0
     assert compared > len(theirs) * 8
 

@@ -13,8 +13,8 @@ from fusetools.results.flame import STATES, Stacks
 
 _TITLES = {
     "on-cpu": "On the CPU",
-    "off-cpu": "Waiting in FUSE requests",
-    "off-wake": "Waiting in FUSE requests, and who ended it",
+    "off-cpu": "Waiting on FUSE mounts",
+    "off-wake": "Waiting on FUSE mounts, and who ended it",
     "requests": "FUSE requests, from caller to daemon, by the time callers waited",
     "graph": "The kernel's FUSE functions, by wall time",
 }
@@ -38,7 +38,7 @@ def what(shown: Stacks) -> str:
     """Describe the content of a flame graph."""
     text = _TITLES[shown.graph]
     if "all" in shown.selection.split(", "):
-        text = text.replace(" in FUSE requests", "")
+        text = text.replace(" on FUSE mounts", "")
     return f"{text} ({printable(shown.selection)})" if shown.selection else text
 
 
@@ -111,6 +111,11 @@ def _whose(shown: Stacks) -> list[str]:
             f"callers {duration(callers)}, daemon {duration(shown.daemons_ns)}: both wait for the "
             "same request, which fusetools stages counts once"
         )
+    if shown.outside.total_ns:
+        output.append(
+            f"callers blocked {duration(shown.outside.total_ns)} outside of requests, in system "
+            "calls on mounts (fusetools stages)"
+        )
     if shown.shared_ns:
         output.append(
             f"{duration(shown.shared_ns)} not counted again: the caller waited for another request "
@@ -151,7 +156,7 @@ def _left_out(shown: Stacks) -> list[str]:
         what if amount.total_ns is None else f"{duration(amount.total_ns)} of {what}"
         for amount, what in (
             (left.idle, idle),
-            (left.own, "the workload outside of requests"),
+            (left.own, "the workload outside of FUSE mounts"),
             (left.others, others),
         )
         if amount.times

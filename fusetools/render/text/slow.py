@@ -9,9 +9,9 @@ from fusetools.printable import printable
 from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, prose, width, wrapped
-from fusetools.render.text.words import IN_REQUEST, PARTS, REASONS, short, unsplit
+from fusetools.render.text.words import IN_REQUEST, OUTSIDE, PARTS, REASONS, short, unsplit
 from fusetools.results.request import Helper, Request
-from fusetools.results.slow import Slowest
+from fusetools.results.slow import SlowCall, Slowest
 
 
 def render(result: Slowest) -> str:
@@ -22,12 +22,29 @@ def render(result: Slowest) -> str:
         output.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
     for r in result.requests:
         output += _slow(r, wide)
+    output += _calls(result.calls)
     output += ["" if output else "no requests", *footer(result.facts)]
     output += names_guessed(result.guessed, result.requests)
     if result.pathless:
         whose = plural(result.pathless, "request")
         output.append(f"{whose} skipped: path unknown or incomplete")
     return lines([*output, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
+
+
+def _calls(calls: Iterable[SlowCall]) -> list[str]:
+    """Return the system calls with the most time outside of requests."""
+    output = []
+    for call in calls:
+        outside = sum(call.outside_ns.values())
+        mount = "" if call.mount is None else f" on {printable(str(call.mount))}"
+        output.append(f"{duration(outside):>9}  of {call.syscall}{mount}")
+        length = ("" if call.returned else ">") + duration(call.duration_ns)
+        by = f"{printable(call.comm)} {call.tid}".strip()
+        parts = [f"at {call.start_ns / 1e9:.6f} s", by, f"{length} in all"]
+        rows = sorted(call.outside_ns.items(), key=lambda row: -row[1])
+        kinds = [f"{OUTSIDE[name]} {duration(ns)}" for name, ns in rows]
+        output += [*wrapped(parts, " " * 11), *wrapped(kinds, " " * 11)]
+    return ["", "  OUTSIDE  of requests, in system calls", *output] if output else []
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:

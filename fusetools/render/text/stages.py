@@ -10,13 +10,17 @@ from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, ways_out
 from fusetools.render.text.layout import BOLD, PLAIN, lines, prose, table
-from fusetools.render.text.words import PARTS, REASONS, WORDS, name_of, unsplit
-from fusetools.results.stages import OperationStages, Stage, Stages
+from fusetools.render.text.words import OUTSIDE, PARTS, REASONS, WORDS, name_of, unsplit
+from fusetools.results.stages import MountCalls, OperationStages, Stage, Stages
 
 _BAR = 8
 
 
 _LONG_BAR = 16
+
+
+# Share of all system calls' time from which an overview shows one's time outside of requests.
+_LEAST = 0.01
 
 
 def render(
@@ -52,6 +56,7 @@ def render(
             output += _partly(matched)
     while output and not output[-1]:
         output.pop()
+    output += calls(result, unit)
     output += ["", *cost(result, overhead), *ring(result.operations)]
     output += handed(result.operations)
     for m in result.joined:
@@ -59,6 +64,35 @@ def render(
         output += ways_out(m.fix, "  ") if m.fix else []
     output += footer(result.facts)
     return lines(output)
+
+
+def calls(result: Stages, unit: str = "") -> list[str]:
+    """Return a line for each system call, with its time in requests and outside; in an overview,
+    only for those with much time outside."""
+    whole = sum(c.total_ns for c in result.calls)
+    least = _LEAST * whole if len(result.operations) > 1 and not result.by else 0
+    shown = [c for c in result.calls if c.rest_ns and c.rest_ns >= least]
+    if not shown:
+        return []
+    head = ("system calls" + (f" by {result.by}" if result.by else ""), "calls", "total")
+    rows: list[Sequence[str]] = [(*head, "p50", "in requests", "outside")]
+    for c in shown:
+        name = c.syscall + (f" {_key(c.key, result.by)}" if result.by else "")
+        over = ">" if c.least_ns is not None else ""
+        times = (duration(ns, unit) for ns in (c.in_requests_ns, c.rest_ns))
+        p50 = at_least(c.p50_ns, unit, c.least_ns)
+        rows.append((name, number(c.calls), over + duration(c.total_ns, unit), p50, *times))
+    output = ["", *table(rows, "<>>>>>"), "outside of requests:"]
+    for c in shown:
+        name = c.syscall + (f" {_key(c.key, result.by)}" if result.by else "")
+        output += prose(f"{name}: {outside(c, unit)}", "  ", "    ")
+    return output
+
+
+def outside(c: MountCalls, unit: str = "") -> str:
+    """Return the time outside of requests by what callers did, longest first."""
+    rows = sorted(c.outside_ns.items(), key=lambda row: -row[1])
+    return ", ".join(f"{OUTSIDE[name]} {duration(ns, unit)}" for name, ns in rows)
 
 
 def title(o: OperationStages) -> str:

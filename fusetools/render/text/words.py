@@ -37,6 +37,19 @@ PARTS = {
 }
 
 
+# Kinds of a caller's time outside of requests.
+OUTSIDE = {
+    "dirty_throttling": "dirty throttling",
+    "page": "page",
+    "inode_lock": "inode lock",
+    "other": "something else",
+    "blocked": "blocked, not known for what",
+    "runnable": "waiting for CPU",
+    "on_cpu": "on CPU",
+    "unknown": "unknown",
+}
+
+
 REASONS = {
     "unfinished": "not answered by the end",
     "interrupted": "interrupted",

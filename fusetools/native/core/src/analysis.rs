@@ -297,7 +297,11 @@ impl Analysis {
         }
         let duration = time.saturating_sub(syscall.start);
         let duration = duration.saturating_sub(self.taken(tid));
-        for operation in Operation::of_bits(syscall.operations) {
+        let on = self.stitch.as_ref().and_then(|stitch| stitch.on_mount(tid));
+        let on = on.filter(|(pid, connection, _)| {
+            self.wants_connection(*connection) && self.wants_caller(*pid, tid)
+        });
+        for operation in Operation::of_bits(self.counts_for(&syscall, on.map(|(.., own)| own))) {
             let tally = self.syscall_tallies.entry((syscall.number, operation));
             let tally = tally.or_default();
             tally.entries += 1;

@@ -165,7 +165,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Begin | unique | connection | opcode | req |
 /// || Sent | unique | connection | write (0: the reply is copied) | req |
 /// | End | unique | connection | error (32 bits), RESENT | req |
-/// | SysEnter | id | first argument | third argument | |
+/// | SysEnter | id | first argument | third argument | second argument |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | stack |
 /// | Waking | pid | common_flags (8, 16: in an interrupt) | | stack |

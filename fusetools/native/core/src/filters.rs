@@ -17,6 +17,8 @@ pub struct Filters {
     pub daemon_pids: Vec<i32>,
     /// Connection that each daemon process serves, where known: `unique` numbers repeat between connections.
     pub daemons: Vec<(i32, u64)>,
+    /// Callers' descriptors on mounts when the recording began: process, descriptor, connection.
+    pub opened: Vec<(i32, u64, u64)>,
     /// Range of the starts of calls and requests: from..to, ns after the recording's first event.
     pub from: Option<u64>,
     pub to: Option<u64>,

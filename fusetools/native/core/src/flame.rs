@@ -106,6 +106,8 @@ pub struct Flame {
     pub others: Amount,
     /// Requests that are not shown because their end was not seen and may lie within the recording.
     pub unfinished: u64,
+    /// Waits in system calls on mounts, outside of their requests, and their blocked time.
+    pub outside: Amount,
     /// Time of the shown waits by state, ns, in the order of `STATES`.
     pub states: [u64; STATES.len()],
     /// Part of the shown waits that threads of daemons waited, ns.
@@ -191,8 +193,9 @@ struct Note {
     who: Who,
     /// It belongs to a selected request.
     wanted: bool,
-    /// It belongs to a request.
+    /// It belongs to a request, or to a system call on a mount. And: only to the latter.
     requested: bool,
+    outside: bool,
     /// The thread waits for the next request from a ring of io_uring.
     for_ring: bool,
     /// Stack, by the names at the wait's beginning; ROOT: it is not selected.
@@ -281,6 +284,7 @@ impl<'a> Engine<'a> {
             // The user's filters would leave out requests that others wait for.
             let filters = Filters {
                 daemons: filters.daemons.clone(),
+                opened: filters.opened.clone(),
                 functions: filters.functions.clone(),
                 ..Filters::default()
             };
@@ -488,13 +492,25 @@ impl<'a> Engine<'a> {
             Some(story) => (Who::Daemon, Some(story)),
             None => (who, waiting().filter(|_| who != Who::Daemon)),
         };
+        let call = || stitch.and_then(|stitch| stitch.on_mount(tid));
+        let call = match story {
+            None if who != Who::Daemon => call(),
+            _ => None,
+        };
+        let of_call = |(_, connection, operation): (i32, u64, Operation)| {
+            let filtered = &self.selection.filters.connections;
+            (self.operations == 0 || operation.bit() & self.operations != 0)
+                && (filtered.is_empty() || filtered.contains(&connection))
+                && self.named(pid, tid)
+        };
         Note {
-            who: match story {
-                Some(_) if who == Who::Other => Who::Workload,
+            who: match story.is_some() || call.is_some() {
+                true if who == Who::Other => Who::Workload,
                 _ => who,
             },
-            wanted: story.is_some_and(|story| self.wants(story)),
-            requested: story.is_some(),
+            wanted: story.is_some_and(|story| self.wants(story)) || call.is_some_and(of_call),
+            requested: story.is_some() || call.is_some(),
+            outside: call.is_some(),
             for_ring: stitch.is_some_and(|stitch| stitch.waits_for_ring(tid)),
             node: ROOT,
             reach: Reach::Unfollowed,

@@ -11,7 +11,7 @@ use crate::names::{Daemon, Details, Names, Path, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Places, Reader, ScanInfo};
 use crate::requests::Requests;
-use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
+use crate::stitch::{asleep, symbols, Mark, MountCall, RequestCounts, Stitch, Story};
 
 /// Request, and what else is known about it.
 pub struct Known<'a> {
@@ -106,6 +106,13 @@ pub trait Listener {
 
     fn side(&mut self, _record: &Side) {}
 
+    /// System call on a mount, of a thread of this name. Only with `wants_calls`.
+    fn call(&mut self, _call: &MountCall, _comm: &str) {}
+
+    fn wants_calls(&self) -> bool {
+        false
+    }
+
     /// Finish: everything is reported.
     fn end(&mut self, _names: &Names) {}
 }
@@ -127,6 +134,14 @@ impl<L: Listener + ?Sized> Listener for &mut L {
         (**self).side(record);
     }
 
+    fn call(&mut self, call: &MountCall, comm: &str) {
+        (**self).call(call, comm);
+    }
+
+    fn wants_calls(&self) -> bool {
+        (**self).wants_calls()
+    }
+
     fn end(&mut self, names: &Names) {
         (**self).end(names);
     }
@@ -143,7 +158,15 @@ pub fn tell(
     let arch = reader.arch();
     let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
     let mut teller = Teller::new(stitch, catalogue, listener);
-    let (info, places) = reader.scan_noting(catalogue, &mut |batch| teller.push(&batch))?;
+    let calls = teller.listener().wants_calls();
+    let kernel = if calls { symbols(reader) } else { None };
+    if calls {
+        teller.stitch.collect_calls();
+    }
+    let (info, places) = reader.scan_noting(catalogue, &mut |batch| {
+        teller.stitch.add_stacks(&batch.stacks, kernel.as_ref());
+        teller.push(&batch);
+    })?;
     teller.stitch.end_at(info.last);
     Ok((info, teller.finish(), places))
 }
@@ -190,6 +213,15 @@ impl<L: Listener> Teller<L> {
         let all = &mut self.all;
         self.stitch
             .settle(&mut |story, comms| all.story(story, comms));
+        self.calls();
+    }
+
+    fn calls(&mut self) {
+        for call in self.stitch.take_calls() {
+            let comm = self.stitch.comms().get(call.comm as usize);
+            let comm = comm.map_or("", String::as_str);
+            self.all.listener.call(&call, comm);
+        }
     }
 
     pub fn listener(&mut self) -> &mut L {
@@ -312,10 +344,12 @@ impl<L: Listener> Teller<L> {
     }
 
     /// Report the rest.
-    pub fn finish(self) -> RequestCounts {
-        let mut all = self.all;
+    pub fn finish(mut self) -> RequestCounts {
+        let all = &mut self.all;
         self.stitch
-            .finish(&mut |story, comms| all.story(story, comms));
+            .rest(&mut |story, comms| all.story(story, comms));
+        self.calls();
+        let mut all = self.all;
         all.names.end();
         all.listener.end(&all.names);
         all.counts

@@ -188,6 +188,163 @@ impl Operation {
     }
 }
 
+/// Effect of a system call on its process's descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Files {
+    #[default]
+    None,
+    /// It returns a new one of a file; its third argument is the flags, of `open` the second.
+    Opens,
+    OpensOld,
+    /// It returns a copy of its first argument; its third is the flags.
+    Copies,
+    /// fcntl: some commands make a copy.
+    Control,
+    Closes,
+    ClosesRange,
+    /// A new program: some are closed.
+    Executes,
+}
+
+/// Facts about a system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// FUSE operation that is closest to it; `UNKNOWN` if none is.
+    pub operation: Operation,
+    /// It reads or writes data: requests of other operations are only on the way to that.
+    pub data: bool,
+    /// Arguments that are descriptors: the first (perhaps of the directory where a path begins), which it works on itself,
+    /// the second, the third.
+    pub descriptor: bool,
+    pub own_descriptor: bool,
+    pub second: bool,
+    pub third: bool,
+    pub files: Files,
+}
+
+impl Default for Call {
+    fn default() -> Call {
+        Call {
+            operation: Operation::UNKNOWN,
+            data: false,
+            descriptor: false,
+            own_descriptor: false,
+            second: false,
+            third: false,
+            files: Files::None,
+        }
+    }
+}
+
+/// Operation, and the system calls that are closest to it.
+#[rustfmt::skip]
+const CALLS_OF: [(&str, &[&str]); 29] = [
+    ("read", &["read", "pread64", "readv", "preadv", "preadv2", "readahead"]),
+    ("write", &["write", "pwrite64", "writev", "pwritev", "pwritev2"]),
+    ("readdir", &["getdents", "getdents64"]),
+    ("getattr", &["stat", "lstat", "fstat", "newfstatat", "statx"]),
+    ("open", &["open", "openat", "openat2"]),
+    ("create", &["creat"]),
+    ("access", &["access", "faccessat", "faccessat2"]),
+    ("readlink", &["readlink", "readlinkat"]),
+    ("mkdir", &["mkdir", "mkdirat"]),
+    ("mknod", &["mknod", "mknodat"]),
+    ("unlink", &["unlink", "unlinkat"]),
+    ("rmdir", &["rmdir"]),
+    ("rename", &["rename", "renameat", "renameat2"]),
+    ("link", &["link", "linkat"]),
+    ("symlink", &["symlink", "symlinkat"]),
+    ("setattr", &["chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "truncate",
+                  "ftruncate", "utime", "utimes", "futimesat", "utimensat"]),
+    ("getxattr", &["getxattr", "lgetxattr", "fgetxattr"]),
+    ("setxattr", &["setxattr", "lsetxattr", "fsetxattr"]),
+    ("listxattr", &["listxattr", "llistxattr", "flistxattr"]),
+    ("removexattr", &["removexattr", "lremovexattr", "fremovexattr"]),
+    ("fsync", &["fsync", "fdatasync", "sync_file_range"]),
+    ("syncfs", &["syncfs"]),
+    ("flush", &["close"]),
+    ("statfs", &["statfs", "fstatfs"]),
+    ("ioctl", &["ioctl"]),
+    ("lseek", &["lseek"]),
+    ("fallocate", &["fallocate"]),
+    ("setlk", &["flock"]),
+    ("copy_file_range", &["copy_file_range"]),
+];
+/// Further calls whose first argument is a descriptor that they work on.
+const OF_DESCRIPTORS: [&str; 7] = [
+    "fadvise64",
+    "fcntl",
+    "fchdir",
+    "sendfile",
+    "splice",
+    "vmsplice",
+    "tee",
+];
+
+impl Call {
+    fn of(name: &str) -> Call {
+        let of = CALLS_OF.iter().find(|(_, calls)| calls.contains(&name));
+        let operation = of.map_or(Operation::UNKNOWN, |(name, _)| Operation::of_name(name));
+        let from_directory =
+            name.ends_with("at") && name != "fstat" && name != "stat" && name != "lstat"
+                || matches!(
+                    name,
+                    "openat2" | "renameat2" | "faccessat2" | "fchmodat2" | "statx"
+                );
+        let by_path = matches!(
+            name,
+            "stat"
+                | "lstat"
+                | "open"
+                | "creat"
+                | "access"
+                | "readlink"
+                | "mkdir"
+                | "mknod"
+                | "unlink"
+                | "rmdir"
+                | "rename"
+                | "link"
+                | "symlink"
+                | "chmod"
+                | "chown"
+                | "lchown"
+                | "truncate"
+                | "utime"
+                | "utimes"
+                | "getxattr"
+                | "lgetxattr"
+                | "setxattr"
+                | "lsetxattr"
+                | "listxattr"
+                | "llistxattr"
+                | "removexattr"
+                | "lremovexattr"
+                | "statfs"
+        );
+        let listed = of.is_some() || OF_DESCRIPTORS.contains(&name);
+        let own = listed && !by_path && !from_directory;
+        Call {
+            operation,
+            data: matches!(operation.name(), "read" | "write"),
+            descriptor: own || (from_directory && name != "symlinkat"),
+            own_descriptor: own,
+            second: matches!(name, "sendfile" | "symlinkat"),
+            third: matches!(name, "splice" | "copy_file_range"),
+            files: match name {
+                "openat" | "openat2" => Files::Opens,
+                "open" | "creat" => Files::OpensOld,
+                "dup" | "dup2" | "dup3" => Files::Copies,
+                "fcntl" => Files::Control,
+                "close" => Files::Closes,
+                "close_range" => Files::ClosesRange,
+                "execve" | "execveat" => Files::Executes,
+                _ => Files::None,
+            },
+        }
+    }
+}
+
 /// Kind of machine, which determines the numbers of system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
@@ -255,6 +412,19 @@ impl Arch {
         let name = self.name_32bit(number);
         let own = (0..CALLS).find(|&own| name.is_some() && self.name_64bit(own) == name);
         own.unwrap_or(number | ONLY_32BIT)
+    }
+
+    /// Return the facts about all system calls, by number.
+    pub fn calls(self) -> Vec<Call> {
+        let name = |number| self.name_64bit(number);
+        let of = |number| name(number).map_or(Call::default(), Call::of);
+        (0..CALLS).map(of).collect()
+    }
+
+    /// Return whether the call reads or writes a file's data.
+    pub fn is_data(self, number: u64) -> bool {
+        self.name_64bit(number)
+            .is_some_and(|name| Call::of(name).data)
     }
 
     /// Return whether this is no system call of the task. -1 is none at all. On x86-64 a uretprobe's trampoline enters
@@ -363,6 +533,47 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["getattr", "cuse_init"]
         );
+    }
+
+    #[test]
+    fn facts_about_system_calls() {
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            let calls = arch.calls();
+            let of = |name: &str| {
+                let number = (0..CALLS).find(|n| arch.name_64bit(*n) == Some(name));
+                calls[number.unwrap() as usize]
+            };
+            let facts = |name| {
+                let call = of(name);
+                (
+                    call.operation.name(),
+                    call.data,
+                    call.descriptor,
+                    call.own_descriptor,
+                )
+            };
+            assert_eq!(facts("pwrite64"), ("write", true, true, true));
+            assert_eq!(facts("preadv2"), ("read", true, true, true));
+            assert_eq!(facts("fstat"), ("getattr", false, true, true));
+            assert_eq!(facts("newfstatat"), ("getattr", false, true, false));
+            assert_eq!(facts("getdents64"), ("readdir", false, true, true));
+            assert_eq!(facts("getxattr"), ("getxattr", false, false, false));
+            assert_eq!(facts("close"), ("flush", false, true, true));
+            assert_eq!(facts("futex"), ("unknown", false, false, false));
+            assert_eq!(of("dup3").files, Files::Copies);
+            assert!(of("splice").third && of("sendfile").second);
+        }
+        for (operation, names) in CALLS_OF {
+            assert_ne!(
+                Operation::of_name(operation),
+                Operation::UNKNOWN,
+                "{operation}"
+            );
+            for name in names {
+                let known = (0..CALLS).any(|n| Arch::X86_64.name_64bit(n) == Some(name));
+                assert!(known, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::events::{Ev, Role};
 use crate::named::{path, Known, Listener};
 use crate::names::{Details, Names, Path};
 use crate::peers::Peers;
-use crate::stitch::{Cut, Mark, Story};
+use crate::stitch::{Cut, Mark, MountCall, Story};
 use crate::wanted::Wanted;
 
 /// A request with its names and duration.
@@ -64,6 +64,8 @@ pub struct Slowest {
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     requests: Vec<NamedRequest>,
     pub peers: Peers,
+    /// System calls with the most time outside of requests, each with its thread's name, longest first.
+    pub calls: Vec<(MountCall, String)>,
 }
 
 impl Slowest {
@@ -77,6 +79,7 @@ impl Slowest {
             heap: BinaryHeap::new(),
             requests: Vec::new(),
             peers: Peers::default(),
+            calls: Vec::new(),
         }
     }
 
@@ -86,6 +89,7 @@ impl Slowest {
         if again {
             self.heap.clear();
             self.requests.clear();
+            self.calls.clear();
             (self.pathless, self.undecided) = (0, false);
         }
         again
@@ -142,6 +146,24 @@ impl Listener for Slowest {
     fn event(&mut self, ev: &Ev, role: Role) {
         if self.learned.is_none() {
             self.peers.event(ev, role); // in the first pass
+        }
+    }
+
+    fn wants_calls(&self) -> bool {
+        true
+    }
+
+    fn call(&mut self, call: &MountCall, comm: &str) {
+        let rest = call.rest();
+        if rest == 0 || !self.wanted.is_call(call, rest) {
+            return;
+        }
+        let at = self
+            .calls
+            .partition_point(|(known, _)| known.rest() >= rest);
+        if at < self.most {
+            self.calls.insert(at, (call.clone(), comm.to_owned()));
+            self.calls.truncate(self.most);
         }
     }
 

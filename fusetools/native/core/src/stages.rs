@@ -7,9 +7,11 @@ use crate::error::Error;
 use crate::events::{Meaning, ABSENT};
 use crate::filters::Filters;
 use crate::hist::Hist;
-use crate::operations::Operation;
+use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
-use crate::stitch::{self, Cut, Fate, Piece, RequestCounts, Stage, Story, FATES};
+use crate::stitch::{
+    self, Cut, Fate, MountCall, Piece, RequestCounts, Stage, Story, FATES, OUTSIDE,
+};
 
 /// The key that groups requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +98,43 @@ pub struct Key {
     pub key: u64,
 }
 
+/// System calls on mounts, of one kind, or of one key of it.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    pub total: Durations,
+    /// Number of those that go on at the recording's end, and the shortest of their durations in ns: longer ones are lower bounds.
+    pub unreturned: u64,
+    pub least: Option<u64>,
+    /// Operation of the call itself, the set of those of its requests, and the number of requests that callers waited for.
+    pub operation: Option<Operation>,
+    pub operations: u64,
+    pub requests: u64,
+    /// Time in ns in the order of `OUTSIDE`. The rest is in requests.
+    pub outside: [u64; OUTSIDE.len()],
+}
+
+impl Calls {
+    fn add(&mut self, call: &MountCall) {
+        let duration = call.duration();
+        self.total.add(duration);
+        if call.goes_on {
+            self.unreturned += 1;
+            self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
+        }
+        self.operation = Some(call.operation);
+        self.operations |= call.operations;
+        self.requests += u64::from(call.requests);
+        for (sum, ns) in self.outside.iter_mut().zip(call.outside) {
+            *sum += ns;
+        }
+    }
+}
+
 /// Answer of `stages`.
 pub struct Stages {
     pub groups: Vec<(Key, Group)>,
+    /// By the system call's name, and the key.
+    pub calls: Vec<((String, u64), Calls)>,
     /// Names of callers, indexed by a group's key.
     pub comms: Vec<String>,
     pub requests: RequestCounts,
@@ -119,21 +155,36 @@ pub fn stages(
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
     let mut requests = RequestCounts::default();
     let (cost, corrected) = (filters.cost.unwrap_or_default(), filters.less().is_some());
-    let summary = stitch::stories(reader, catalogue, filters, &mut |story, _| {
-        requests.add(story);
-        let mut key = Key {
-            operation: story.operation,
-            // The caller of a request that has not ended may still wait.
-            waits: story.waits || (story.fate != Fate::Matched && story.operation.has_caller()),
-            key: key(story, by),
-        };
-        if groups.len() >= MOST_GROUPS && !groups.contains_key(&key) {
-            key.key = ABSENT;
+    let mut calls: FxHashMap<(u64, u64), Calls> = FxHashMap::default();
+    let mut on_call = |call: &MountCall| {
+        let mut key = (call.number, call_key(call, by));
+        if calls.len() >= MOST_GROUPS && !calls.contains_key(&key) {
+            key.1 = ABSENT;
         }
-        groups.entry(key).or_default().add(story, cost, corrected);
-    })?;
+        calls.entry(key).or_default().add(call);
+    };
+    let summary =
+        stitch::stories_and_calls(reader, catalogue, filters, &mut on_call, &mut |story, _| {
+            requests.add(story);
+            let mut key = Key {
+                operation: story.operation,
+                // The caller of a request that has not ended may still wait.
+                waits: story.waits || (story.fate != Fate::Matched && story.operation.has_caller()),
+                key: key(story, by),
+            };
+            if groups.len() >= MOST_GROUPS && !groups.contains_key(&key) {
+                key.key = ABSENT;
+            }
+            groups.entry(key).or_default().add(story, cost, corrected);
+        })?;
     let mut groups: Vec<(Key, Group)> = groups.into_iter().collect();
     groups.sort_by(|a, b| a.0.cmp(&b.0));
+    let arch = Arch::new(reader.arch().as_deref());
+    let calls = calls.into_iter();
+    let mut calls: Vec<_> = calls
+        .map(|((number, key), calls)| ((arch.syscall(number), key), calls))
+        .collect();
+    calls.sort_by(|a, b| a.0.cmp(&b.0));
     for (_, group) in &mut groups {
         group.stages.sort_by_key(|(stage, _)| *stage);
     }
@@ -141,11 +192,21 @@ pub fn stages(
         summary.info,
         Stages {
             groups,
+            calls,
             comms: summary.comms,
             requests,
             event_cost: summary.event_cost,
         },
     ))
+}
+
+fn call_key(call: &MountCall, by: By) -> u64 {
+    match by {
+        By::Comm => u64::from(call.comm),
+        By::Pid => u64::try_from(call.pid).unwrap_or(ABSENT),
+        By::Mount => call.connection,
+        By::Operation | By::DaemonThread | By::Size => ABSENT,
+    }
 }
 
 fn key(story: &Story, by: By) -> u64 {

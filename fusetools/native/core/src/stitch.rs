@@ -11,6 +11,7 @@
 //! have each their own time: their sum may be longer than the call.
 
 mod caller;
+mod calls;
 mod cut;
 mod daemon;
 mod kernel;
@@ -21,6 +22,7 @@ mod slab;
 mod task;
 mod trace;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,11 +33,14 @@ use crate::events::{
     or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST, RESENT, WAIT,
 };
 use crate::filters::Filters;
-use crate::operations::{Arch, Operation};
+use crate::operations::{Arch, Call, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Identity, Key, Request, Requests};
 use crate::serves::Serves;
+use crate::symbols::Kernel;
 
+use calls::{Ends, Gap, Site, MOST_FILES};
+pub use calls::{MountCall, OUTSIDE};
 pub(crate) use cut::Piece;
 pub use cut::{Cut, Stage, BETWEEN, REFUSED, STAGES};
 use daemon::Unread;
@@ -44,7 +49,7 @@ use refused::Refusal;
 use rings::{Ring, Waiting};
 use slab::{Open, Slot};
 pub use task::Idle;
-use task::{Callback, Freed, Read, Run, State, Syscall, Tasks, MOST_CALLBACKS, MOST_MADE};
+use task::{Callback, Freed, Read, Run, State, Syscall, Task, Tasks, MOST_CALLBACKS, MOST_MADE};
 pub use trace::{Fate, Mark, RequestCounts, Story, FATES, MARKS, MARK_NAMES};
 
 const MOST_COMMS: usize = 1 << 16;
@@ -97,6 +102,8 @@ pub struct Stitch {
     now: u64,
     /// Places of kernel functions, by start.
     places: Vec<(u64, Place)>,
+    /// System calls are recorded.
+    calls: bool,
     /// Switches are recorded. And: bits of prev_state that show that a task is not runnable.
     switches: bool,
     asleep: u64,
@@ -113,6 +120,17 @@ pub struct Stitch {
     /// Stories are reported when their request ends. And: the last such story, until its length is known.
     eager: bool,
     ended_last: Option<Slot>,
+    /// Facts about system calls, by number; descriptors on mounts, by process and number: connection, and whether a new
+    /// program closes it.
+    kinds_of_calls: Vec<Call>,
+    mounted: FxHashMap<(i32, u64), (u64, bool)>,
+    /// System calls on mounts that have ended, if they are collected; the one that ended with the last event.
+    collects: bool,
+    mount_calls: Vec<MountCall>,
+    last_call: Option<MountCall>,
+    /// Kinds of waits, by the number of their stack; what functions show about them, by address.
+    verdicts: Vec<u8>,
+    sites: FxHashMap<u64, Site>,
 }
 
 /// Results beside the stories.
@@ -131,6 +149,32 @@ pub fn stories(
     filters: Filters,
     tell: Tell,
 ) -> Result<Summary, Error> {
+    read_stories(reader, catalogue, filters, None, tell)
+}
+
+/// The same, and report each system call on a mount.
+pub fn stories_and_calls(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    call: &mut dyn FnMut(&MountCall),
+    tell: Tell,
+) -> Result<Summary, Error> {
+    read_stories(reader, catalogue, filters, Some(call), tell)
+}
+
+/// Return the kernel's symbols that a recording has.
+pub(crate) fn symbols(reader: &Reader) -> Option<Kernel<'_>> {
+    Kernel::new(Cow::Borrowed(reader.kallsyms()?))
+}
+
+fn read_stories(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    mut call: Option<&mut dyn FnMut(&MountCall)>,
+    tell: Tell,
+) -> Result<Summary, Error> {
     let first = filters.first(reader)?;
     let mut stitch = Stitch::new(
         catalogue,
@@ -139,10 +183,23 @@ pub fn stories(
         first,
         asleep(reader),
     );
-    let info = reader.scan(catalogue, &mut |batch| stitch.push(&batch, tell))?;
+    let kernel = call.as_ref().and_then(|_| symbols(reader));
+    stitch.collects = call.is_some();
+    let mut hand_on = |stitch: &mut Stitch| {
+        if let Some(call) = &mut call {
+            stitch.take_calls().iter().for_each(&mut **call);
+        }
+    };
+    let info = reader.scan(catalogue, &mut |batch| {
+        stitch.add_stacks(&batch.stacks, kernel.as_ref());
+        stitch.push(&batch, tell);
+        hand_on(&mut stitch);
+    })?;
     let event_cost = stitch.event_cost();
     stitch.end_at(info.last);
-    let comms = stitch.finish(tell);
+    stitch.rest(tell);
+    hand_on(&mut stitch);
+    let comms = stitch.comms;
     Ok(Summary {
         info,
         comms,
@@ -203,6 +260,9 @@ impl Stitch {
             .filter(|(_, place)| *place != Place::Other)
             .collect();
         places.sort_by_key(|(start, _)| *start);
+        let opened = filters.opened.iter().take(MOST_FILES);
+        let mounted = opened.map(|(pid, fd, connection)| ((*pid, *fd), (*connection, false)));
+        let mounted = mounted.collect();
         Stitch {
             arch: Arch::new(arch),
             window: filters.window(first),
@@ -224,6 +284,7 @@ impl Stitch {
             begins: catalogue.iter().any(|row| row.role == Role::Begin),
             now: 0,
             places,
+            calls: catalogue.iter().any(|row| row.role == Role::SysEnter),
             switches: catalogue.iter().any(|row| row.role == Role::Switch),
             asleep,
             filters,
@@ -238,6 +299,13 @@ impl Stitch {
             least: u64::MAX,
             eager: false,
             ended_last: None,
+            kinds_of_calls: Arch::new(arch).calls(),
+            mounted,
+            collects: false,
+            mount_calls: Vec::new(),
+            last_call: None,
+            verdicts: Vec::new(),
+            sites: FxHashMap::default(),
         }
     }
 
@@ -317,13 +385,15 @@ impl Stitch {
         if kind.role != Role::Length {
             self.settle(tell);
         }
+        self.last_call = None;
+        self.acts(ev.tid, ev.time, kind.role);
         match kind.role {
             Role::SysEnter => self.sys_enter(ev, tell),
             Role::SysExit => self.sys_exit(ev, tell),
             Role::Switch => {
                 let [prev, state, next, _] = ev.v;
-                self.switch_out(prev as i32, state & self.asleep != 0, ev.time);
-                self.switch_in(next as i32, ev.time, prev as i32);
+                let asleep = state & self.asleep != 0;
+                self.switch([prev as i32, next as i32], asleep, ev.time, ev.v[3]);
             }
             Role::Waking => self.waking(ev),
             Role::Fetched => self.fetched(ev),
@@ -365,10 +435,22 @@ impl Stitch {
 
     /// Report the rest: no more events come.
     pub fn rest(&mut self, tell: Tell) {
+        let inside = self.tasks.in_calls();
+        for tid in &inside {
+            // Requests that it waits for are over below.
+            let slot = self.waiting_slot(*tid).filter(|_| self.is_asleep(*tid));
+            self.call_leaves(*tid, self.now, slot.is_some());
+        }
         for place in 0..self.slab.len() {
             match self.slab[place].generation {
                 0 => {} // free
                 generation => self.give_up((place as u32, generation), tell),
+            }
+        }
+        for tid in inside {
+            let call = self.tasks.get(tid).and_then(|task| task.syscall);
+            if let Some(call) = call.filter(|call| call.losses == self.losses) {
+                self.call_ends(tid, call, self.now, Ends::GoesOn, ABSENT);
             }
         }
     }

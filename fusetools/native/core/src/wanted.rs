@@ -1,7 +1,7 @@
 //! Selection of single requests.
 
 use crate::names::Path;
-use crate::stitch::Story;
+use crate::stitch::{MountCall, Story};
 
 /// Selection of the requests to print.
 pub struct Wanted {
@@ -23,6 +23,11 @@ impl Wanted {
             least: 0,
             path: None,
         }
+    }
+
+    /// Return whether a system call is wanted, by its operation and its time outside of requests. Its path is unknown.
+    pub fn is_call(&self, call: &MountCall, rest: u64) -> bool {
+        self.path.is_none() && self.operations & call.operation.bit() != 0 && rest >= self.least
     }
 
     /// Return whether a request is wanted. None: it depends on its path, which is unknown.

@@ -4,7 +4,7 @@ use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::filters::Filters;
 use fusetools_core::stitch::Cut;
-use fusetools_core::stitch::{Fate, Mark, Stitch, Story, MARK_NAMES};
+use fusetools_core::stitch::{Fate, Mark, MountCall, Stitch, Story, MARK_NAMES, OUTSIDE};
 use proptest::prelude::*;
 
 const DAEMON: i32 = 500;
@@ -80,6 +80,10 @@ impl Script {
     }
 
     fn run(&self, text: &str) -> Vec<Story> {
+        self.run_with_calls(text).0
+    }
+
+    fn run_with_calls(&self, text: &str) -> (Vec<Story>, Vec<MountCall>) {
         let rows: Vec<_> = ROWS
             .iter()
             .filter(|row| !self.without.contains(&row.0))
@@ -103,6 +107,7 @@ impl Script {
             ..Filters::default()
         };
         let mut stitch = Stitch::new(&catalogue, filters, Some("x86_64"), 0, 0xff);
+        stitch.collect_calls();
         let mut batch = Batch::default();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -119,6 +124,29 @@ impl Script {
             }
             if words[2] == "ends" {
                 batch.side.push(Side::Exit { time, pid, tid });
+                continue;
+            }
+            if words[2] == "forks" {
+                let parent = number(words[3]) as i32;
+                let (ppid, ptid) = (parent, parent);
+                batch.side.push(Side::Fork {
+                    time,
+                    pid,
+                    tid,
+                    ppid,
+                    ptid,
+                });
+                continue;
+            }
+            if words[2] == "runs" {
+                let (out, preempt) = (false, false);
+                batch.side.push(Side::Switch {
+                    time,
+                    pid,
+                    tid,
+                    out,
+                    preempt,
+                });
                 continue;
             }
             assert!(ROWS.iter().any(|row| row.0 == words[2]), "{line}");
@@ -147,9 +175,9 @@ impl Script {
         }
         let mut stories = Vec::new();
         stitch.push(&batch, &mut |story, _| stories.push(story.clone()));
-        stitch.finish(&mut |story, _| stories.push(story.clone()));
+        stitch.rest(&mut |story, _| stories.push(story.clone()));
         stories.sort_by_key(Story::start);
-        stories
+        (stories, stitch.take_calls())
     }
 }
 
@@ -1483,6 +1511,232 @@ fn an_answer_that_comes_before_its_caller_sleeps() {
     assert_eq!(runs("", 1), (Some(220), 16));
     assert_eq!(runs("203 900 fuse_lookup__return", 1), (Some(200), 0));
     assert_eq!(runs("", 0), (Some(200), 0));
+}
+
+/// A recording holds the switches of some threads, and those of others only where they take turns with them.
+#[test]
+fn a_thread_that_is_not_followed_has_no_state() {
+    let text = STAT
+        .replace("900", "77")
+        .replace("100 77 enter 262", "")
+        .replace("230 77 exit 262 0", "")
+        .replace("220 500 switch 500 1 77", "9220 500 switch 500 1 77");
+    let story = &Script::new().run(&text)[0];
+    assert_eq!(
+        (story.at(Mark::Waking), story.at(Mark::Runs)),
+        (Some(202), None)
+    );
+    assert!(story.waits);
+    assert_eq!(story.idle_between(Mark::Begin, Mark::End), None);
+    // Its switch to an idle CPU shows that its switches are recorded; so do its parent's.
+    let idle = text.replace(
+        "120 77 switch 77 1 500",
+        "120 77 switch 77 1 0\n121 0 switch 0 0 500",
+    );
+    assert_eq!(Script::new().run(&idle)[0].at(Mark::Runs), Some(9220));
+    // It returns from waiting: this is seen, whatever its state.
+    let returns = text.replace("225 77", "224 77 wait__return\n225 77");
+    let story = &Script::new().run(&returns)[0];
+    assert_eq!((story.at(Mark::Runs), story.late), (Some(224), ABSENT));
+}
+
+#[test]
+fn a_callers_own_event_shows_that_it_runs() {
+    for (act, runs, stages) in [
+        ("", Some(9220), "caller_wakeup 9020, vfs_exit 80"),
+        (
+            "245 900 waking 78",
+            Some(245),
+            "caller_wakeup 45, vfs_exit 9055",
+        ),
+        (
+            "246 900 fuse_lookup",
+            Some(246),
+            "caller_wakeup 46, vfs_exit 9054",
+        ),
+        // The next request shows that it ran, and may be long after.
+        (
+            "247 900 begin 4 3",
+            None,
+            "reply 10, caller_wakeup+vfs_exit 9100",
+        ),
+    ] {
+        let text = STAT
+            .replace(
+                "220 500 switch 500 1 900",
+                &format!("{act}\n9220 500 switch 500 1 900"),
+            )
+            .replace("225 900", "9225 900")
+            .replace("230 900", "9300 900");
+        let story = &Script::new().run(&text)[0];
+        assert_eq!(story.at(Mark::Runs), runs, "{act}");
+        assert!(cut(story).ends_with(stages), "{act}: {}", cut(story));
+        assert_eq!(story.late == ABSENT, !act.is_empty(), "{act}");
+    }
+}
+
+/// perf's record of a switch, where the tracepoint is silent.
+#[test]
+fn a_record_of_a_switch_shows_that_a_thread_runs() {
+    let text = STAT.replace(
+        "220 500 switch 500 1 900",
+        "220 500 switch 500 1 0\n222 900 runs",
+    );
+    let story = &Script::new().run(&text)[0];
+    assert_eq!(story.at(Mark::Runs), Some(222));
+    // After the tracepoint's own event, which comes first, it changes nothing.
+    let both = STAT.replace("225 900", "222 900 runs\n225 900");
+    assert_eq!(
+        seen(&Script::new().run(&both)[0]),
+        seen(&Script::new().run(STAT)[0])
+    );
+}
+
+/// Return a call's time: in requests, and outside by what it was for. The requests that it waited for must say the same.
+fn split(stories: &[Story], call: &MountCall) -> (u64, String) {
+    let inside = call.duration() - call.rest();
+    let own = stories.iter().filter(|story| story.waits);
+    let own = own.filter(|story| (call.start..=call.until).contains(&story.start()));
+    assert_eq!(own.map(|story| Cut::new(story).total).sum::<u64>(), inside);
+    let named = OUTSIDE.iter().zip(call.outside).filter(|(_, ns)| *ns > 0);
+    let named: Vec<_> = named.map(|(name, ns)| format!("{name} {ns}")).collect();
+    (inside, named.join(", "))
+}
+
+fn calls(text: &str) -> Vec<(u64, u64, String)> {
+    let (stories, calls) = Script::new().run_with_calls(text);
+    let rows = calls.iter().map(|call| {
+        let (inside, outside) = split(&stories, call);
+        (call.number, inside, outside)
+    });
+    rows.collect()
+}
+
+/// A file of the mount is opened as descriptor 5.
+const OPENED: &str = "
+    10 900 enter 257 -100 0 0
+    12 900 begin 2 14
+    14 900 switch 900 1 500
+    20 500 end 2 0
+    21 500 waking 900
+    22 500 switch 500 1 900
+    24 900 exit 257 5
+";
+
+#[test]
+fn a_write_that_is_throttled_is_no_part_of_the_request_before() {
+    let text = format!(
+        "{OPENED}
+        100 900 enter 1 5
+        110 900 begin 4 22
+        120 900 switch 900 1 500
+        200 500 end 4 -61
+        202 500 waking 900
+        220 500 switch 500 1 900
+        300 900 switch 900 2 0
+        1300 0 waking 900
+        1310 0 switch 0 0 900
+        1400 900 exit 1 4096
+        1500 900 enter 1 5
+        1510 900 switch 900 0 77
+        1530 77 switch 77 0 900
+        1600 900 exit 1 4096"
+    );
+    let expected = [
+        (257, 14, String::new()),
+        (1, 120, "blocked 1000, runnable 10, on_cpu 170".to_owned()),
+        (1, 0, "runnable 20, on_cpu 80".to_owned()),
+    ];
+    assert_eq!(calls(&text), expected);
+    let story = &Script::new().run(&text)[1];
+    assert_eq!(cut(story).split(", ").last(), Some("caller_wakeup 20"));
+    // A request for the data itself ends when the caller waits for something else.
+    let read = text
+        .replace("enter 1 ", "enter 0 ")
+        .replace("exit 1 ", "exit 0 ");
+    let read = read
+        .replace("begin 4 22", "begin 4 15")
+        .replace("200 500 end 4 -61", "200 500 end 4 0");
+    assert_eq!(
+        calls(&read)[1],
+        (0, 200, "blocked 1000, runnable 10, on_cpu 90".to_owned())
+    );
+    assert_eq!(
+        cut(&Script::new().run(&read)[1]).split(", ").last(),
+        Some("vfs_exit 80")
+    );
+}
+
+#[test]
+fn a_wait_before_a_request_is_no_part_of_it() {
+    let text = "
+        100 900 enter 83
+        105 900 switch 900 2 0
+        400 0 waking 900
+        405 0 switch 0 0 900
+        420 900 begin 2 9
+        425 900 switch 900 1 500
+        500 500 end 2 0
+        501 500 waking 900
+        510 500 switch 500 1 900
+        515 900 switch 900 2 0
+        600 0 waking 900
+        601 0 switch 0 0 900
+        620 900 begin 4 3
+        625 900 switch 900 1 500
+        700 500 end 4 0
+        701 500 waking 900
+        710 500 switch 500 1 900
+        720 900 exit 83 0";
+    let inside = (420 - 405) + (510 - 420) + (620 - 601) + (720 - 620);
+    let outside = "blocked 380, runnable 6, on_cpu 10".to_owned();
+    assert_eq!(calls(text), [(83, inside, outside)]);
+    let stories = Script::new().run(text);
+    assert_eq!(
+        stories.iter().map(cut).collect::<Vec<_>>(),
+        [
+            "vfs_entry+setup 15, queue+dispatch+daemon+reply 80, caller_wakeup 10",
+            "between+setup 19, queue+dispatch+daemon+reply 80, caller_wakeup 10, vfs_exit 10"
+        ]
+    );
+    assert_eq!(stories[0].at(Mark::SysEnter), Some(100));
+}
+
+#[test]
+fn descriptors_tell_the_mount() {
+    let numbers = |text: &str| {
+        let text = format!("{OPENED}{text}");
+        let (_, calls) = Script::new().run_with_calls(&text);
+        let known = calls.iter().all(|call| call.connection == MOUNT);
+        assert!(known, "{calls:?}");
+        calls[1..]
+            .iter()
+            .map(|call| call.number)
+            .collect::<Vec<_>>()
+    };
+    let read = "100 900 enter 0 5\n110 900 exit 0 10\n";
+    assert_eq!(numbers(read), [0]);
+    assert_eq!(numbers("100 900 enter 0 6\n110 900 exit 0 10"), []);
+    // A copy of it; a close; another file of the same number; a child.
+    let copied = "40 900 enter 33 5 0 1\n41 900 exit 33 1\n42 900 enter 0 1\n43 900 exit 0 1\n";
+    assert_eq!(numbers(copied), [0]);
+    let closed = "40 900 enter 3 5\n41 900 exit 3 0\n";
+    assert_eq!(numbers(&format!("{closed}{read}")), [3]);
+    let another = "40 900 enter 257 -100 0 0\n41 900 exit 257 5\n";
+    assert_eq!(numbers(&format!("{another}{read}")), []);
+    let child = read.replace("900", "901");
+    assert_eq!(numbers(&format!("40 901 forks 900\n{child}")), [0]);
+    assert_eq!(numbers(&child), []);
+    // A new program keeps it, unless it was opened to be closed then (O_CLOEXEC).
+    let execs = "40 900 enter 59\n41 900 exit 59 0\n";
+    assert_eq!(numbers(&format!("{execs}{read}")), [0]);
+    let closes = OPENED.replace("enter 257 -100 0 0", "enter 257 -100 524288 0");
+    let (_, calls) = Script::new().run_with_calls(&format!("{closes}{execs}{read}"));
+    assert_eq!(calls.len(), 1);
+    // A request tells it, too: of a file that was opened before.
+    let told = "100 900 enter 0 7\n102 900 begin 4 15\n104 500 end 4 0\n106 900 exit 0 1\n
+                110 900 enter 0 7\n112 900 exit 0 1";
+    assert_eq!(numbers(told), [0, 0]);
 }
 
 /// Go's callbacks: neither their request nor their return is recorded.

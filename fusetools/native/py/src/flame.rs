@@ -71,6 +71,7 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("cut_unknown", flame.cut_unknown)?;
     dict.set_item("idle", pair(flame.idle))?;
     dict.set_item("own", pair(flame.own))?;
+    dict.set_item("outside", pair(flame.outside))?;
     dict.set_item("others", pair(flame.others))?;
     dict.set_item("unfinished", flame.unfinished)?;
     let states = PyDict::new(dict.py());

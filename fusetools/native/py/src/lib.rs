@@ -271,6 +271,7 @@ fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
             "connections" => filters.connections = value.extract()?,
             "daemon_pids" => filters.daemon_pids = value.extract()?,
             "daemons" => filters.daemons = value.extract()?,
+            "opened" => filters.opened = value.extract()?,
             "from_ns" => filters.from = value.extract()?,
             "to_ns" => filters.to = value.extract()?,
             "functions" => filters.functions = value.extract()?,

@@ -18,7 +18,7 @@ use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::reader::Places;
 use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
-use fusetools_core::stitch::{asleep, Cut, RequestCounts, FATES, MARK_NAMES};
+use fusetools_core::stitch::{asleep, Cut, MountCall, RequestCounts, FATES, MARK_NAMES, OUTSIDE};
 use fusetools_core::wanted::{PathFilter, Wanted};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
@@ -184,6 +184,29 @@ pub(crate) fn operation_bits(names: &[String]) -> u64 {
     }
 }
 
+fn call_dict<'py>(
+    py: Python<'py>,
+    call: &MountCall,
+    comm: &str,
+    arch: Arch,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let outside = PyDict::new(py);
+    for (name, ns) in OUTSIDE.iter().zip(call.outside) {
+        outside.set_item(name, ns)?;
+    }
+    dict.set_item("syscall", arch.syscall(call.number))?;
+    dict.set_item("connection", known(call.connection))?;
+    dict.set_item("pid", call.pid)?;
+    dict.set_item("tid", call.tid)?;
+    dict.set_item("comm", comm)?;
+    dict.set_item("start", call.start)?;
+    dict.set_item("duration", call.duration())?;
+    dict.set_item("returned", !call.goes_on)?;
+    dict.set_item("outside", outside)?;
+    Ok(dict)
+}
+
 #[pyfunction]
 pub fn slowest<'py>(
     py: Python<'py>,
@@ -194,7 +217,7 @@ pub fn slowest<'py>(
     mounts: HashMap<u64, Text>,
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let question = Question::new(path, catalogue, &filters)?;
+    let mut question = Question::new(path, catalogue, &filters)?;
     let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
     slowest.peers = Peers::new(question.arch());
     let (mut dict, mut places) = question.tell_noting(py, &mut slowest)?;
@@ -204,10 +227,15 @@ pub fn slowest<'py>(
     dict.set_item("pathless", slowest.pathless)?;
     dict.set_item("peers", peers_list(&slowest.peers))?;
     let requests = slowest.finish();
+    let calls = slowest.calls.iter();
+    let calls = calls.map(|(call, comm)| call_dict(py, call, comm, question.arch()));
+    dict.set_item("calls", calls.collect::<PyResult<Vec<_>>>()?)?;
     let requests = requests
         .iter()
         .map(|request| request_dict(py, request, question.arch()));
     dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
+    // Stacks are no moments. Their rows are the last.
+    question.catalogue.retain(|row| row.role != Role::Stack);
     dict.set_item("threads", Threads { question, places })?;
     Ok(dict)
 }

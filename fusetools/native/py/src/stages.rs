@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use fusetools_core::events::{Meaning, ABSENT};
+use fusetools_core::operations::Operation;
 use fusetools_core::stages as core;
-use fusetools_core::stages::{By, Durations, Group, Key, Stages, Tally};
-use fusetools_core::stitch::FATES;
+use fusetools_core::stages::{By, Calls, Durations, Group, Key, Stages, Tally};
+use fusetools_core::stitch::{FATES, OUTSIDE};
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -69,11 +70,7 @@ fn group<'py>(
     let dict = PyDict::new(py);
     dict.set_item("operation", key.operation.name())?;
     dict.set_item("waits", key.waits)?;
-    match (by, key.key) {
-        (_, ABSENT) => dict.set_item("key", py.None())?,
-        (By::Comm, comm) => dict.set_item("key", stages.comms.get(comm as usize))?,
-        (_, number) => dict.set_item("key", number)?,
-    }
+    dict.set_item("key", key_of(py, by, key.key, stages)?)?;
     let fates = PyDict::new(py);
     for (fate, name) in FATES {
         fates.set_item(name, group.fates[fate as usize])?;
@@ -90,6 +87,44 @@ fn group<'py>(
         .iter()
         .map(|(stage, times)| tally(py, &stage.name(), times, all));
     dict.set_item("stages", stages.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+fn key_of<'py>(py: Python<'py>, by: By, key: u64, stages: &Stages) -> PyResult<Py<PyAny>> {
+    Ok(match (by, key) {
+        (_, ABSENT) => py.None(),
+        (By::Comm, comm) => {
+            let name = stages.comms.get(comm as usize);
+            name.into_pyobject(py)?.into_any().unbind()
+        }
+        (_, number) => number.into_pyobject(py)?.into_any().unbind(),
+    })
+}
+
+fn calls<'py>(
+    py: Python<'py>,
+    (name, key): &(String, u64),
+    of: &Calls,
+    by: By,
+    stages: &Stages,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let known = |op: &Operation| *op != Operation::UNKNOWN;
+    let operations = Operation::of_bits(of.operations).map(Operation::name);
+    let outside = PyDict::new(py);
+    for (name, ns) in OUTSIDE.iter().zip(of.outside) {
+        outside.set_item(name, ns)?;
+    }
+    dict.set_item("syscall", name)?;
+    dict.set_item("key", key_of(py, by, *key, stages)?)?;
+    dict.set_item("operation", of.operation.filter(known).map(Operation::name))?;
+    dict.set_item("operations", operations.collect::<Vec<_>>())?;
+    dict.set_item("requests", of.requests)?;
+    dict.set_item("unreturned", of.unreturned)?;
+    dict.set_item("least", of.least)?;
+    let all = of.total.hist().count();
+    dict.set_item("total", durations(py, &of.total, all)?)?;
+    dict.set_item("outside", outside)?;
     Ok(dict)
 }
 
@@ -119,6 +154,9 @@ pub fn stages<'py>(
         .iter()
         .map(|(key, of)| group(py, key, of, by, &stages));
     dict.set_item("groups", groups.collect::<PyResult<Vec<_>>>()?)?;
+    let rows = stages.calls.iter();
+    let rows = rows.map(|(key, of)| calls(py, key, of, by, &stages));
+    dict.set_item("calls", rows.collect::<PyResult<Vec<_>>>()?)?;
     dict.set_item("requests", counts_dict(py, stages.requests)?)?;
     dict.set_item("event_cost", stages.event_cost)?;
     Ok(dict)

@@ -175,7 +175,7 @@ impl Analysis {
                 .add(ev.time, events, losses);
         }
         let syscall = self.tasks.get_mut(&ev.tid)?.syscall.take()?;
-        if syscall.operations == 0 || !self.in_window(syscall.start) {
+        if !self.in_window(syscall.start) {
             return None;
         }
         if syscall.number != number || syscall.losses != losses {
@@ -185,12 +185,28 @@ impl Analysis {
         Some(syscall)
     }
 
+    /// Return the operations that a system call counts for: its own, if it reads or writes data; else those of its
+    /// requests; else its own, if it is on a mount. `on`: its own operation, if it is on a selected mount.
+    pub(super) fn counts_for(&self, syscall: &Syscall, on: Option<Operation>) -> u64 {
+        let own = on.filter(|operation| *operation != Operation::UNKNOWN);
+        match own.map(Operation::bit) {
+            Some(own) if syscall.operations == 0 || self.arch.is_data(syscall.number) => own,
+            _ => syscall.operations,
+        }
+    }
+
     /// Count a system call. The stitching has seen its return, too, so the cost of recording in its requests is known.
     pub(super) fn syscall_returned(&mut self, ev: &Ev, syscall: Syscall) {
         let number = syscall.number;
+        let stitch = self.stitch.as_ref();
+        let call = stitch.and_then(|stitch| stitch.mount_call());
+        let operations = self.counts_for(&syscall, call.map(|call| call.operation));
+        if operations == 0 {
+            return;
+        }
         let duration = ev.time.saturating_sub(syscall.start);
         let duration = duration.saturating_sub(self.taken(ev.tid));
-        for operation in Operation::of_bits(syscall.operations) {
+        for operation in Operation::of_bits(operations) {
             let tally = self.syscall_tallies.entry((number, operation)).or_default();
             tally.entries += 1;
             tally.hist.add(duration);

@@ -5,7 +5,7 @@ use std::iter;
 use super::recent::remember;
 use super::{Engine, Graph, Note, Who};
 use crate::events::{Ev, ABSENT};
-use crate::offcpu::{State, Wait, Waker};
+use crate::offcpu::{State, Wait, Waker, STATES};
 use crate::stacks::{Origin, Reach, ROOT};
 use crate::stitch::Mark;
 
@@ -19,7 +19,9 @@ impl Engine<'_> {
             self.on(prev, ev.time);
         }
         self.switched.extend([prev, next]);
-        if prev > 0 {
+        let pid = if ev.tid == prev { ev.pid } else { -1 };
+        let stitch = self.stitch.as_ref();
+        if prev > 0 && stitch.is_none_or(|stitch| next == 0 || stitch.followed(pid, prev)) {
             // An ended process has no pid any more.
             let pid = if ev.tid == prev { ev.pid } else { -1 };
             let mut note = self.note(pid, prev);
@@ -113,7 +115,16 @@ impl Engine<'_> {
         } = wait.note;
         match node {
             ROOT => self.left_out(who, requested, span),
-            _ => self.shown(wait, node, reach, span),
+            _ => {
+                let blocked =
+                    |[blocked, _, _, either]: [u64; STATES.len()]| blocked.saturating_add(either);
+                let before = blocked(self.flame.states);
+                self.shown(wait, node, reach, span);
+                let ns = blocked(self.flame.states).saturating_sub(before);
+                if wait.note.outside && ns > 0 {
+                    self.flame.outside.add(ns);
+                }
+            }
         }
     }
 

@@ -126,7 +126,7 @@ impl Take {
                     size: 8,
                     signed: false,
                 };
-                (v[1], v[2]) = (argument(0), argument(2));
+                (v[1], v[2], v[3]) = (argument(0), argument(2), argument(1));
             }
         }
         if meaning.role == Role::Connect {

@@ -74,10 +74,15 @@ impl Stitch {
             return;
         };
         open.caller_open = false;
-        let waits = open.waited || (open.story.operation.has_caller() && !open.background);
-        if !open.ended && waits && open.story.fate == Fate::Unfinished {
+        if open.is_awaited() {
             open.story.fate = Fate::Interrupted;
-            self.waits_for(slot);
+            let tid = open.story.tid;
+            if self.waits_for(slot) {
+                if let Some(task) = self.tasks.get_mut(tid) {
+                    task.waits += 1;
+                    task.account(time);
+                }
+            }
             self.unanswered(slot, time);
         }
         self.charge(slot);
@@ -116,7 +121,6 @@ impl Stitch {
     /// Give the caller's time to this request from here on, because the caller waits for it. Return whether this is
     /// new.
     pub(super) fn waits_for(&mut self, slot: Slot) -> bool {
-        let switches = self.switches;
         let Some(open) = self
             .slab
             .get_mut(slot.0 as usize)
@@ -128,6 +132,7 @@ impl Stitch {
         let Some(task) = self.tasks.get_mut(story.tid) else {
             return false;
         };
+        let gap = open.gap.take();
         story.waits = true;
         story.nth = if task.accounted > 0 { task.waits } else { 0 };
         let begin = story.marks[Mark::Begin as usize];
@@ -139,16 +144,24 @@ impl Stitch {
                 Mark::Resumed
             };
             story.set(mark, task.accounted);
-            story.idle[mark as usize] = switches.then_some(task.accounted_idle);
+            story.idle[mark as usize] = task.known_accounted();
             from = task.accounted;
+            if let Some((time, idle)) = gap.and_then(|gap| task.leave_out(gap)) {
+                story.set(Mark::Resumed, time);
+                story.idle[Mark::Resumed as usize] = Some(idle);
+                from = time;
+            }
         }
         if from > begin {
             // It was already in flight while the caller waited for another one.
             story.clear(Mark::KernelEnter);
         } else if let Some(enter) = story.at(Mark::KernelEnter) {
             if enter < from {
+                let idle = story
+                    .at(Mark::Resumed)
+                    .and(story.idle[Mark::Resumed as usize]);
                 story.set(Mark::KernelEnter, from);
-                story.idle[Mark::KernelEnter as usize] = switches.then_some(task.accounted_idle);
+                story.idle[Mark::KernelEnter as usize] = idle.or(task.known_accounted());
             }
         }
         true
@@ -167,7 +180,7 @@ impl Stitch {
         task.waits += 1;
         task.last = Some(slot);
         let end = story.marks[Mark::End as usize];
-        if switches && task.switches && task.state == State::Running {
+        if switches && task.followed && task.state == State::Running {
             // The caller never slept, or is about to sleep.
             story.set(Mark::Runs, end);
             (story.idle[Mark::Runs as usize], story.late) = (Some(task.idle_at(end)), 0);
@@ -181,7 +194,7 @@ impl Stitch {
     }
 
     pub(super) fn sys_enter(&mut self, ev: &Ev, tell: Tell) {
-        let [number, from, third, _] = ev.v;
+        let [number, from, third, second] = ev.v;
         if self.arch.is_fake(number) {
             return;
         }
@@ -198,6 +211,8 @@ impl Stitch {
             number,
             from,
             to,
+            second,
+            third,
             start: ev.time,
             losses,
             idle,
@@ -225,6 +240,7 @@ impl Stitch {
         task.end_call();
         (task.accounted, task.accounted_idle, task.taken) = (ev.time, idle, 0);
         task.events_then = task.events.wrapping_sub(1);
+        self.call_begins(ev);
     }
 
     pub(super) fn leave_all(&mut self, tid: i32, time: u64, tell: Tell) {
@@ -278,7 +294,7 @@ impl Stitch {
             task.taken = met.ns(cost);
         }
         task.event(ev.time);
-        let idle = self.switches.then_some(task.idle_at(ev.time));
+        let idle = task.known_idle(ev.time);
         if read && !(ring && self.ring_events) {
             self.tasks.has_read(ev.tid, returned);
         }
@@ -290,7 +306,9 @@ impl Stitch {
                 open.story.after = after;
             }
         }
-        if made {
+        if let Some(call) = syscall {
+            self.end_of_call(ev.tid, call, ev.time, Ends::Returns(ret as i64), tell);
+        } else if made {
             self.leave_all(ev.tid, ev.time, tell);
         }
         if let Some(task) = self.tasks.get_mut(ev.tid) {
@@ -307,6 +325,37 @@ impl Stitch {
         }
         if let Some(call) = syscall.filter(|_| (ret as i64) < 0 && self.arch.is_write(number)) {
             self.write_failed(ev, call, ret as i32);
+        }
+    }
+
+    /// End a thread's system call, with the requests that it made.
+    pub(super) fn end_of_call(
+        &mut self,
+        tid: i32,
+        call: Syscall,
+        time: u64,
+        how: Ends,
+        tell: Tell,
+    ) {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        task.syscall = Some(call);
+        let (made, last) = (std::mem::take(&mut task.made), task.last);
+        let open = |slot: &Slot| self.get(*slot);
+        let waits = made.iter().filter_map(open).any(Open::is_awaited);
+        let last = last
+            .and_then(|slot| self.get(slot))
+            .or_else(|| made.iter().filter_map(open).next_back());
+        let connection = last.map_or(ABSENT, |open| open.story.connection);
+        if let Some(task) = self.tasks.get_mut(tid) {
+            task.made = made;
+        }
+        self.call_leaves(tid, time, waits);
+        self.leave_all(tid, time, tell);
+        self.call_ends(tid, call, time, how, connection);
+        if let Some(task) = self.tasks.get_mut(tid) {
+            task.syscall = None;
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Mark, Story};
 use crate::cost::{Cost, Met, OF_CALLBACK};
 use crate::events::ABSENT;
 
-/// Marks between which the stages lie. The first is `Resumed` for a further request of a system call.
+/// Marks between which the stages lie. In place of the first, `Resumed` if it is there; of the last, `Leaves`.
 const BOUNDS: [Mark; 9] = [
     Mark::SysEnter,
     Mark::KernelEnter,
@@ -39,13 +39,25 @@ pub const STAGES: [&str; 8] = [
 const QUEUE: usize = 2;
 const DAEMON: usize = 4;
 const WAKEUP: usize = 6;
-/// Name in place of `vfs_entry`: the time since the caller's last request in the same system call.
+/// Name in place of `vfs_entry`: the time since the caller's last request in the same system call, or since its last
+/// wait for something else after that.
 pub const BETWEEN: &str = "between";
 
 /// Name in place of `reply`: the time since the kernel refused the answer.
 pub const REFUSED: &str = "refused";
 
-/// Stage from one bound to another. `resumed`: the first is `Mark::Resumed`; or, at the reply, an answer was refused.
+/// Return the mark of a bound.
+fn mark_of(bound: usize, story: &Story) -> Mark {
+    let instead = match BOUNDS[bound] {
+        Mark::SysEnter => Mark::Resumed,
+        Mark::SysExit => Mark::Leaves,
+        mark => return mark,
+    };
+    story.at(instead).map_or(BOUNDS[bound], |_| instead)
+}
+
+/// Stage from one bound to another. `resumed`: it is not the first of its system call; or, at the reply, an answer was
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     pub from: u8,
@@ -99,11 +111,7 @@ impl Stage {
         if !same_thread || (from <= END && to > END) {
             return None;
         }
-        let from = match from {
-            0 if self.resumed => Mark::Resumed,
-            from => BOUNDS[from],
-        };
-        let idle = story.idle_between(from, BOUNDS[to])?;
+        let idle = story.idle_between(mark_of(from, story), mark_of(to, story))?;
         Some([idle.blocked, idle.runnable, 0])
     }
 
@@ -130,11 +138,7 @@ impl Stage {
             return story.unsplit;
         }
         let (from, to) = (usize::from(self.from), usize::from(self.to));
-        let from = match from {
-            0 if self.resumed => Mark::Resumed,
-            from => BOUNDS[from],
-        };
-        let idle = story.idle_between(from, BOUNDS[to]);
+        let idle = story.idle_between(mark_of(from, story), mark_of(to, story));
         idle.map_or(0, |idle| idle.unsplit)
     }
 }
@@ -179,13 +183,10 @@ impl Cut {
         };
         let mut before: Option<(usize, bool, u64)> = None;
         for bound in range {
-            let mut resumed = false;
+            let mut resumed = bound == 0 && story.at(Mark::SysEnter).is_none();
             let time = match story.is_unanswered() && bound == last {
                 true => Some(end),
-                false => story.at(BOUNDS[bound]).or_else(|| {
-                    resumed = bound == 0;
-                    story.at(Mark::Resumed).filter(|_| bound == 0)
-                }),
+                false => story.at(mark_of(bound, story)),
             };
             let Some(time) = time else { continue };
             resumed |= bound == REPLY && story.refused != 0;
@@ -196,6 +197,11 @@ impl Cut {
                 _ => time >= end,
             };
             if !fits || before.is_some_and(|(_, _, earlier)| time < earlier) {
+                continue;
+            }
+            // Nothing after it is its own.
+            let none = mark_of(bound, story) == Mark::Leaves;
+            if none && before.is_some_and(|(_, _, earlier)| time == earlier) {
                 continue;
             }
             if let Some((mut from, since, earlier)) = before {

@@ -43,22 +43,25 @@ impl Stitch {
         let open = &mut self.slab[slot.0 as usize];
         let story = &mut open.story;
         story.set(Mark::Begin, ev.time);
-        if self.switches {
-            story.idle[Mark::Begin as usize] = Some(task.idle_at(ev.time));
-            story.idle[Mark::KernelEnter as usize] = Some(task.kernel_idle);
-        }
+        story.idle[Mark::Begin as usize] = task.known_idle(ev.time);
+        story.idle[Mark::KernelEnter as usize] = task.followed.then_some(task.kernel_idle);
         (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
         (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
         // One that came during an earlier request of the same system call.
         (story.signal, story.signals) = (task.signal, u32::from(task.signal != 0));
         story.before = task.events.wrapping_sub(task.events_then + 1);
         if !own {
+            open.gap = task.gap();
             story.syscall = task.syscall.map_or(ABSENT, |syscall| syscall.number);
             if let Some(enter) = task.kernel_enter() {
                 story.set(Mark::KernelEnter, enter);
             }
         }
         task.entered = 0;
+        if !own {
+            self.call_requests((ev.pid, ev.tid), operation, connection);
+        }
+        let task = self.tasks.of(ev.tid);
         let made = std::mem::take(&mut task.made);
         let last = task.last.filter(|_| task.syscall.is_some());
         let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty()
@@ -134,12 +137,11 @@ impl Stitch {
 
     pub(super) fn kernel_return(&mut self, ev: &Ev, kind: Kind) {
         if kind.place == Place::Wait {
-            self.runs(ev.tid, ev.time);
+            self.runs(ev.tid, ev.time, true);
         }
         let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
-        task.goes_on();
         let Some((function, open, _)) = &mut task.probe else {
             return;
         };
@@ -174,7 +176,7 @@ impl Stitch {
     pub(super) fn graph_exit(&mut self, ev: &Ev) {
         let [address, depth, ..] = ev.v;
         match self.place_at(address) {
-            Place::Wait => self.runs(ev.tid, ev.time),
+            Place::Wait => self.runs(ev.tid, ev.time, true),
             Place::Fetch => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
                     // If system calls are recorded, the thread's own call is more precise.

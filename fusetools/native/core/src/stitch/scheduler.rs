@@ -19,13 +19,15 @@ impl Stitch {
                 time,
                 pid,
                 tid,
+                ppid,
                 ptid,
-                ..
             } => {
                 self.exit(*tid, *time, tell);
-                let comm = self.tasks.get(*ptid).map_or(0, |parent| parent.comm);
+                self.files_forked(*ppid, *pid);
+                let parent = self.tasks.get(*ptid);
+                let (comm, followed) = parent.map_or((0, false), |task| (task.comm, task.followed));
                 let task = self.tasks.of(*tid);
-                (task.pid, task.comm) = (*pid, comm);
+                (task.pid, task.comm, task.followed) = (*pid, comm, followed);
             }
             Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
             Side::Lost { .. } => self.losses += 1,
@@ -37,6 +39,7 @@ impl Stitch {
                 preempt,
                 ..
             } => {
+                self.tasks.of(*tid).followed = true;
                 if *out {
                     // sched_switch has reported it, and how, if recorded for the task.
                     let out = self
@@ -44,7 +47,7 @@ impl Stitch {
                         .get(*tid)
                         .is_some_and(|task| matches!(task.state, State::Blocked | State::Runnable));
                     if !out {
-                        self.switch_out(*tid, !*preempt, *time);
+                        self.switch_out(*tid, !*preempt, *time, ABSENT);
                     }
                 } else {
                     self.switch_in(*tid, *time, 0);
@@ -66,8 +69,58 @@ impl Stitch {
         number
     }
 
-    /// The caller runs again.
-    pub(super) fn runs(&mut self, tid: i32, time: u64) {
+    /// Process sched_switch. A recording has the switches of some threads, each from whom and to whom it is: a thread
+    /// that takes the CPU from the idle task or leaves it to that is one of them.
+    pub(super) fn switch(&mut self, [prev, next]: [i32; 2], asleep: bool, time: u64, stack: u64) {
+        for (task, other) in [(prev, next), (next, prev)] {
+            if other == 0 && task > 0 {
+                self.tasks.of(task).followed = true;
+            }
+        }
+        self.switch_out(prev, asleep, time, stack);
+        self.switch_in(next, time, prev);
+    }
+
+    /// Return whether the switches of a thread are recorded, as far as known.
+    pub fn followed(&self, pid: i32, tid: i32) -> bool {
+        let known = self.tasks.get(tid).is_some_and(|task| task.followed);
+        known || !self.calls || self.serves.knows(pid)
+    }
+
+    /// Return whether the switches of this thread are recorded: it makes recorded system calls, belongs to a daemon, was
+    /// begun by such a thread, or its switches show it. Without system calls, all threads count as recorded.
+    fn follows(&mut self, tid: i32) -> bool {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return false;
+        };
+        task.followed |= !self.calls || self.serves.knows(task.pid);
+        task.followed
+    }
+
+    /// Process an event of a thread: it runs, even if its switch-in was not recorded. A caller that goes on to something
+    /// else has been woken up by then. Its next request and the end of its system call do not show how long before.
+    pub(super) fn acts(&mut self, tid: i32, time: u64, role: Role) {
+        let unseen = matches!(role, Role::Switch | Role::Stack | Role::Length);
+        if tid <= 0 || unseen {
+            return;
+        }
+        let calls = self.switches && matches!(role, Role::SysEnter | Role::SysExit);
+        let Some(task) = (match calls {
+            true => Some(self.tasks.of(tid)),
+            false => self.tasks.get_mut(tid),
+        }) else {
+            return;
+        };
+        task.followed |= calls;
+        task.runs(time);
+        let goes_on = !matches!(role, Role::Begin | Role::SysExit);
+        if goes_on && task.followed && task.awaiting.is_some() {
+            self.runs(tid, time, false);
+        }
+    }
+
+    /// The caller runs again. `exactly`: since this time, not only by this time.
+    pub(super) fn runs(&mut self, tid: i32, time: u64, exactly: bool) {
         let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
@@ -75,16 +128,17 @@ impl Stitch {
             return;
         };
         task.resume(time);
-        let (idle, run) = (task.idle_at(time), task.run);
-        let switches = self.switches;
+        let (idle, run) = (task.known_idle(time), task.run);
+        let followed = self.switches && task.followed;
         if let Some(open) = self.get_mut(slot) {
             let story = &mut open.story;
             story.set(Mark::Runs, time);
-            if switches {
-                story.idle[Mark::Runs as usize] = Some(idle);
+            if followed {
+                story.idle[Mark::Runs as usize] = idle;
                 let waking = story.at(Mark::Waking).or(story.at(Mark::End));
                 let ready = run.ready.max(waking.unwrap_or(time));
                 story.late = match run.runs == time {
+                    true if !exactly => ABSENT,
                     true => time.saturating_sub(ready.max(run.delayed)),
                     false => 0,
                 };
@@ -96,10 +150,17 @@ impl Stitch {
         if self.tasks.get(tid).is_none() {
             return;
         }
-        self.leave_all(tid, time, tell);
+        let call = self.tasks.get(tid).and_then(|task| task.syscall);
+        match call.filter(|call| call.losses == self.losses) {
+            Some(call) => self.end_of_call(tid, call, time, Ends::WithThread, tell),
+            None => self.leave_all(tid, time, tell),
+        }
         let Some(task) = self.tasks.remove(tid) else {
             return;
         };
+        if task.pid == tid {
+            self.files_closed(tid);
+        }
         if self.switches && self.servants.contains(&task.pid) {
             self.leaves(tid, task.idle_at(time), time);
         }
@@ -147,20 +208,25 @@ impl Stitch {
         story.set(Mark::DaemonRuns, ready);
     }
 
-    pub(super) fn switch_out(&mut self, tid: i32, asleep: bool, time: u64) {
+    pub(super) fn switch_out(&mut self, tid: i32, asleep: bool, time: u64, stack: u64) {
         if tid <= 0 {
             return;
         }
         let task = self.tasks.of(tid);
-        task.switches = true;
         task.just_made = None;
+        self.follows(tid);
+        let what = self.verdict_of(stack);
+        let task = self.tasks.of(tid);
+        task.switched = true;
         let state = if asleep {
+            task.sleeps(time, what);
             State::Blocked
         } else {
             task.woken_early = false;
             State::Runnable
         };
         task.enter_state(state, time);
+        task.waits_for_what = what;
         let answered = task.answered.take().filter(|_| task.woken_early);
         let Some(slot) = answered else { return };
         // So it slept until the answer, and runs again when it is switched to.
@@ -181,6 +247,8 @@ impl Stitch {
         if task.state == State::Running {
             return;
         }
+        let followed = self.follows(tid);
+        let task = self.tasks.of(tid);
         let (ready, waker) = (task.ready(time), task.waker);
         let delayed = match before {
             ..=0 => time,
@@ -190,8 +258,8 @@ impl Stitch {
         let task = self.tasks.of(tid);
         task.run(time, delayed);
         let called = task.called.take();
-        if task.awaiting.is_some() {
-            self.runs(tid, time);
+        if followed && task.awaiting.is_some() {
+            self.runs(tid, time, true);
         }
         if let Some(open) = called.and_then(|slot| self.get_mut(slot)) {
             open.story.set_first(Mark::DaemonRuns, time);
@@ -219,11 +287,11 @@ impl Stitch {
         let task = self.tasks.of(woken);
         task.waker = ev.tid;
         let servant = task.pid <= 0 || self.servants.contains(&task.pid);
-        task.woken(ev.time);
-        let Some(waker) = self.tasks.get_mut(ev.tid) else {
+        self.follows(woken);
+        self.tasks.of(woken).woken(ev.time);
+        let Some(waker) = self.tasks.get(ev.tid) else {
             return;
         };
-        waker.runs(ev.time);
         let (ended, made) = (waker.ended, waker.just_made);
         let passed = ev.time.saturating_sub(waker.seen);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {

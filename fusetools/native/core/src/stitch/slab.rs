@@ -36,6 +36,8 @@ pub(super) struct Open {
     pub(super) events: u32,
     /// State of the callback's thread when it had finished its request before.
     pub(super) freed: Freed,
+    /// Wait of the caller before it made the request.
+    pub(super) gap: Option<Gap>,
 }
 
 impl Open {
@@ -59,7 +61,16 @@ impl Open {
             refused: None,
             events: 0,
             freed: Freed::default(),
+            gap: None,
         }
+    }
+}
+
+impl Open {
+    /// Return whether its caller waits for it now, if the caller is still in the same system call.
+    pub(super) fn is_awaited(&self) -> bool {
+        let waits = self.waited || (self.story.operation.has_caller() && !self.background);
+        !self.ended && waits && self.story.fate == Fate::Unfinished
     }
 }
 
@@ -153,17 +164,27 @@ impl Stitch {
             if open.losses == losses {
                 let tid = open.story.tid;
                 self.unanswered(slot, now);
-                let asleep = self.tasks.get(tid).is_some_and(|task| {
-                    !self.switches || matches!(task.state, State::Blocked | State::Unknown)
-                });
-                if asleep && self.waiting_slot(tid) == Some(slot) {
-                    self.waits_for(slot);
+                if self.is_asleep(tid)
+                    && self.waiting_slot(tid) == Some(slot)
+                    && self.waits_for(slot)
+                {
+                    if let Some(task) = self.tasks.get_mut(tid) {
+                        task.waits += 1;
+                        task.account(now);
+                    }
                 }
             } else {
                 open.story.fate = Fate::Lost;
             }
         }
         self.tell(slot, tell);
+    }
+
+    /// Return whether a thread is asleep now, as far as known.
+    pub(super) fn is_asleep(&self, tid: i32) -> bool {
+        self.tasks.get(tid).is_some_and(|task| {
+            !self.switches || matches!(task.known(), State::Blocked | State::Unknown)
+        })
     }
 
     /// Note that a request was over at `until` without a reply.

@@ -1,5 +1,6 @@
 //! State of a thread: its scheduling, its system call, its reads and callbacks.
 
+use super::calls::{Current, BLOCKED};
 use super::rings::Commit;
 use super::*;
 
@@ -73,9 +74,11 @@ pub(super) struct Callback {
 #[derive(Clone, Copy)]
 pub(super) struct Syscall {
     pub(super) number: u64,
-    /// Descriptors, if it reads or writes; ABSENT if unknown.
+    /// Descriptors, if it reads or writes; ABSENT if unknown. And: the second and the third argument.
     pub(super) from: u64,
     pub(super) to: u64,
+    pub(super) second: u64,
+    pub(super) third: u64,
     pub(super) start: u64,
     pub(super) losses: u32,
     pub(super) idle: Idle,
@@ -160,11 +163,29 @@ pub(super) struct Task {
     pub(super) since: u64,
     pub(super) idle: Idle,
     pub(super) run: Run,
-    /// Its switches are recorded.
-    pub(super) switches: bool,
+    /// Current system call on a mount: see calls.rs. Kind of the last wait; parts of `idle.blocked`; whether it has slept
+    /// since it last ran.
+    pub(super) call: Current,
+    pub(super) waits_for_what: u8,
+    pub(super) blocked_by: [u64; BLOCKED as usize + 1],
+    pub(super) slept: bool,
+    /// Its switches are recorded, as far as known: `Stitch::follows`. Without them its state is unknown.
+    pub(super) followed: bool,
+    /// One of its switches was seen.
+    pub(super) switched: bool,
 }
 
 impl Task {
+    /// Return its idle time by `time`; None if its switches are not recorded.
+    pub(super) fn known_idle(&self, time: u64) -> Option<Idle> {
+        self.followed.then(|| self.idle_at(time))
+    }
+
+    /// Return its idle time by `accounted`.
+    pub(super) fn known_accounted(&self) -> Option<Idle> {
+        self.followed.then_some(self.accounted_idle)
+    }
+
     pub(super) fn idle_at(&self, time: u64) -> Idle {
         let mut idle = self.idle;
         let passed = time.saturating_sub(self.since);
@@ -177,7 +198,9 @@ impl Task {
     }
 
     pub(super) fn enter_state(&mut self, state: State, time: u64) {
+        let blocked = self.idle.blocked;
         self.idle = self.idle_at(time);
+        self.blocked_by[self.cause()] += self.idle.blocked - blocked;
         if self.known() == State::Blocked && state != State::Runnable {
             self.idle.unsplit += time.saturating_sub(self.since);
         }
@@ -194,8 +217,10 @@ impl Task {
     /// Note that it is seen at work.
     pub(super) fn runs(&mut self, time: u64) {
         self.goes_on();
-        if matches!(self.state, State::Blocked | State::Runnable) {
-            self.run(time, time);
+        match self.state {
+            State::Blocked | State::Runnable => self.run(time, time),
+            State::Unknown if self.switched => self.enter_state(State::Running, time),
+            _ => {}
         }
     }
 
@@ -216,8 +241,9 @@ impl Task {
     }
 
     /// Return its state, by everything recorded so far.
-    fn known(&self) -> State {
+    pub(super) fn known(&self) -> State {
         match self.state {
+            _ if !self.followed => State::Unknown,
             State::Blocked if self.woken_early => State::Runnable,
             state => state,
         }
@@ -249,6 +275,7 @@ impl Task {
             late,
             delayed,
         };
+        self.woke(time);
     }
 
     /// Return when the kernel's FUSE function that is at work was entered.
@@ -311,6 +338,18 @@ impl Tasks {
         self.readers.insert(tid);
     }
 
+    /// Return the threads that are in a system call.
+    pub(super) fn in_calls(&self) -> Vec<i32> {
+        let near = self
+            .near
+            .iter()
+            .zip(0..)
+            .filter_map(|(task, tid)| Some((tid, task.as_ref()?)));
+        let all = near.chain(self.far.iter().map(|(tid, task)| (*tid, task)));
+        let inside = all.filter(|(_, task)| task.syscall.is_some());
+        inside.map(|(tid, _)| tid).collect()
+    }
+
     /// Return the threads that have read something: far fewer than there are.
     pub(super) fn readers(&self) -> impl Iterator<Item = &Task> {
         self.readers.iter().filter_map(|tid| self.get(*tid))
@@ -339,6 +378,7 @@ impl Task {
         if self.syscall.is_some() {
             self.accounted = time;
             self.accounted_idle = self.idle_at(time);
+            self.account(time);
         }
     }
 

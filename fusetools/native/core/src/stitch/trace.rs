@@ -7,7 +7,7 @@ use super::*;
 pub enum Mark {
     /// The caller's system call is entered. Only of the first request in it for which the caller waits.
     SysEnter,
-    /// The caller runs again after its last request in the same system call. Only of the further requests.
+    /// The caller runs again after its last request, or its last wait for something else, in the same system call.
     Resumed,
     /// The kernel's outermost FUSE function that makes the request is entered.
     KernelEnter,
@@ -31,12 +31,15 @@ pub enum Mark {
     Runs,
     /// The kernel's FUSE function returns.
     KernelExit,
+    /// The caller goes to wait for something else in the same system call (stitch/calls.rs). Only of the last request in
+    /// it for which the caller waited.
+    Leaves,
     /// The caller's system call returns. Only of the last request in it for which the caller waited.
     SysExit,
     CallbackReturn,
 }
 
-pub const MARKS: usize = 16;
+pub const MARKS: usize = 17;
 
 /// Names of Python's columns.
 pub const MARK_NAMES: [&str; MARKS] = [
@@ -54,6 +57,7 @@ pub const MARK_NAMES: [&str; MARKS] = [
     "waking",
     "runs",
     "kernel_exit",
+    "leaves",
     "sys_exit",
     "callback_return",
 ];
