@@ -202,6 +202,44 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
     assert compared > len(theirs) * 8
 
 
+def test_system_calls_are_their_requests_and_the_rest() -> None:
+    """All answers say the same of them, and stock perf says how long they took."""
+    recording = fusetools.open(DEMO)
+    calls = recording.stages().calls
+    waited = sum(o.total_ns for o in recording.stages().operations if o.waits)
+    assert sum(call.in_requests_ns for call in calls) == waited
+    assert all(c.total_ns == c.in_requests_ns + c.rest_ns for c in calls)
+    by_mount = recording.stages(by="mount").calls
+    assert sum(c.rest_ns for c in by_mount) == sum(c.rest_ns for c in calls) > 0
+    (read,) = [c for c in calls if c.syscall == "read"]
+    (series,) = [h for h in recording.hist("read").histograms if h.layer == "syscall"]
+    assert (series.function, series.count, series.total_ns) == ("read", read.calls, read.total_ns)
+    slow = [c for c in recording.slowest(most=1000).calls if c.syscall == "read"]
+    assert sum(sum(c.outside_ns.values()) for c in slow) == read.rest_ns
+    # Of the workload's reads those of files of the mount: what the opens returned.
+    entered: dict[int, tuple[int, int, int]] = {}
+    opened: set[tuple[int, int]] = set()
+    whole = count = 0
+    makes: set[int] = set()
+    for line in events(DEMO):
+        if line.name == "fuse:fuse_request_send":
+            makes.add(line.tid)
+        elif line.name == "raw_syscalls:sys_enter":
+            first = int(line.text.split("(")[1].split(",")[0], 16)
+            entered[line.tid] = line.number("NR"), first, line.time
+            makes.discard(line.tid)
+        elif line.name == "raw_syscalls:sys_exit" and line.tid in entered:
+            number, first, since = entered.pop(line.tid)
+            result = int(line.text.rsplit("= ", 1)[1])
+            if number == 257 and result >= 0 and line.tid in makes:
+                opened.add((line.pid, result))
+            elif number == 257 or number == 3:
+                opened.discard((line.pid, result if number == 257 else first))
+            elif number == 0 and (line.pid, first) in opened:
+                whole, count = whole + line.time - since, count + 1
+    assert (read.calls, read.total_ns) == (count, whole)
+
+
 def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:
     """Begin, copy, callback, its return and the end of all 5,525 requests."""
     path = client.parent / "perf.data"

@@ -75,10 +75,20 @@ fn switches(prev: i32, next: i32) -> Vec<u8> {
 type Samples = BTreeMap<String, Vec<(i32, i32, u64)>>;
 
 fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Samples, MergeInfo) {
+    merged_beside(name, &PerfData::fuse(), events, more)
+}
+
+/// The same, merged with this recording of perf's. Its records of switches are in `Samples`, too.
+fn merged_beside(
+    name: &str,
+    beside: &PerfData,
+    events: &[Vec<u8>],
+    more: Extras,
+) -> (Samples, MergeInfo) {
     let folder = std::env::temp_dir().join(format!("fusetools-ring-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let [perf, ring, whole] = ["perf", "ring", "whole"].map(|name| folder.join(name));
-    fs::write(&perf, PerfData::fuse().bytes()).unwrap();
+    fs::write(&perf, beside.bytes()).unwrap();
     let texts = FIELDS.map(|(system, name, id, fields)| {
         let text = format!("name: {name}\nID: {id}\nformat:\n{COMMON}{fields}\nprint fmt: \"\"\n");
         (system, text)
@@ -108,6 +118,11 @@ fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Samples, MergeInfo) 
     let reader = Reader::open(&whole).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
     let mut samples = Samples::new();
+    for record in reader.records().filter(|record| record.kind == 15) {
+        let (pid, tid) = reader.attrs()[0].layout.tail_task(&record.bytes).unwrap();
+        let of = samples.entry("switches".into()).or_default();
+        of.push((pid, tid, record.time.unwrap()));
+    }
     for record in reader.records().filter(|record| record.kind == 9) {
         let event = record.event.unwrap();
         let name = &reader.events()[event].name;
@@ -187,6 +202,49 @@ fn only_what_is_in_scope_remains_and_missing_switches_are_counted() {
         .collect();
     assert_eq!(switches, [1002, 1003, 1005, 1006]);
     assert_eq!(info.missing_switches, 1);
+}
+
+/// Where the tracepoint is silent, perf's own records show the switches; elsewhere they add nothing.
+#[test]
+fn records_of_switches_fill_what_no_event_reports() {
+    let events = [
+        enters(71, 0),
+        switches(71, 0),
+        switches(0, 71),
+        switches(71, 0),
+        switches(71, 0), // no event shows that it ran before
+    ];
+    let mut beside = PerfData::fuse();
+    let event = beside.events[0].clone();
+    // Each comes right after its event, and before the next one.
+    for (time, pid, tid, out) in [
+        (1002, 70, 71, true),  // reported
+        (1003, 70, 71, false), // reported
+        (1004, 70, 71, true),
+        (1004, 70, 71, false), // by nothing else
+        (1004, 90, 91, false), // somebody else
+        (1004, 0, 0, true),
+        (1005, 70, 71, true),
+    ] {
+        let at = perf_data::Sample {
+            id: event.ids[0],
+            pid,
+            tid,
+            time,
+            ..perf_data::Sample::default()
+        };
+        beside
+            .records
+            .push(event.other(15, u16::from(out) << 13, &[0; 8], &at));
+    }
+    let scope = Some(vec![70]);
+    let more = Extras {
+        scope,
+        ..Extras::default()
+    };
+    let (samples, info) = merged_beside("records", &beside, &events, more);
+    assert_eq!(samples["switches"], [(70, 71, 1004)]);
+    assert_eq!(info.missing_switches, 0);
 }
 
 /// perf's FORK can be lost.

@@ -121,7 +121,11 @@ impl Engine<'_> {
                 let before = blocked(self.flame.states);
                 self.shown(wait, node, reach, span);
                 let ns = blocked(self.flame.states).saturating_sub(before);
-                if wait.note.outside && ns > 0 {
+                // Several pages may be on their way: its end shows whether it was for one of these requests.
+                let stitch = self.stitch.as_ref();
+                let for_none = || stitch.is_some_and(|stitch| !stitch.awaits(wait.tid));
+                let outside = wait.note.outside || wait.ended && requested && for_none();
+                if outside && ns > 0 {
                     self.flame.outside.add(ns);
                 }
             }

@@ -9,6 +9,15 @@ impl Stitch {
         self.get(slot).map(|open| &open.story)
     }
 
+    /// Return whether a thread's wait that ends now was for a request: it has ended, or only its end lets the thread go on.
+    pub fn awaits(&self, tid: i32) -> bool {
+        let Some(task) = self.tasks.get(tid) else {
+            return false;
+        };
+        let last = task.made.last().and_then(|slot| self.get(*slot));
+        task.awaiting.is_some() || task.answered.is_some() || last.is_some_and(Open::is_awaited)
+    }
+
     /// Return the request that a thread made last, if nothing else has happened on the thread since.
     pub fn begun(&self, tid: i32) -> Option<&Story> {
         let slot = self.tasks.get(tid)?.just_made?;
