@@ -30,7 +30,7 @@ STACK = 64 << 10  # bytes of a thread's stack that are read
 HOST = Files(Path("/"))
 SLICE = 256  # threads of a process that are looked at before others have their turn
 FEW, MANY = 128, 1024  # descriptors, at first and later: a daemon's device is an early one
-LOOKS = 60  # at a thread that runs
+AWAKE = 0.15  # seconds for looks at a thread that runs
 SERVES = "fuse_dev_do_read"  # where a thread of a daemon waits for a request
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
@@ -380,12 +380,13 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
 def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     """Return a thread as task() does, at a time when it sleeps, if that comes soon: one that polls
     a thousand times a second is mostly seen awake, or just woken."""
-    for _ in range(LOOKS):
+    end = time.monotonic() + AWAKE
+    while True:
         pid, tid, row = task(item)
-        if row is None or (row["state"] in "SD" and row["syscall"][0] is not None):
-            break
+        asleep = row is None or (row["state"] in "SD" and row["syscall"][0] is not None)
+        if asleep or time.monotonic() > end:
+            return pid, tid, row
         time.sleep(0.0003)
-    return pid, tid, row
 
 
 def clock(cpu: str) -> tuple[int, float, float] | None:

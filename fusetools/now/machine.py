@@ -856,16 +856,17 @@ def _mounting(
         """Return whether a process, or one below it, has a connection open already."""
         seen.add(pid)
         process = processes.get(pid)
-        return bool(process and any(number is not None for number in process.fuse)) or any(
-            serves(child, seen) for child in below.get(pid, ()) if child not in seen
-        )
+        # An old kernel does not show whether a descriptor has one.
+        own = any(number is not None or not shown for number in process.fuse) if process else False
+        return own or any(serves(child, seen) for child in below.get(pid, ()) if child not in seen)
 
     shown = any(n is not None for process in processes.values() for n in process.fuse)
+    shown = shown or shows_connections(Files(Path("/")))
     found: dict[int, str] = {}
     for pid, row in census.rows.items():
         kind = row["comm"].partition("mount.")[2] if row["comm"].startswith("mount.") else ""
         helper = kind and kind not in _KERNEL_HELPERS
-        device = (shown or shows_connections(Files(Path("/")))) and None in processes[pid].fuse
+        device = shown and None in processes[pid].fuse
         if (helper or device) and row["state"] not in "ZX" and not serves(pid, set()):
             found[pid] = row["comm"]
     inner = {child for pid in found for child in _descendants(pid, below)}

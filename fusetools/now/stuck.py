@@ -219,6 +219,7 @@ class _Diagnosis:
             path=mounter.path,
             age_seconds=process.since,
             user=process.user,
+            helper=process.comm.startswith("mount."),
             reason=Reason(Code.MOUNTING, subject, figures),
             links=tuple(self._link(node) for node in chain),
         )

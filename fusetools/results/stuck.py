@@ -89,13 +89,15 @@ KINDS = (
 @dataclass(frozen=True)
 class Mounting:
     """A process that mounts something for which there is no connection yet; ``age_seconds``: since
-    it began, ``path``: where, "" if unknown; ``reason``, ``links``: as in Cause."""
+    it began, ``path``: where, "" if unknown; ``helper``: it is a mount helper (mount.TYPE), else it
+    has FUSE's device open and no connection; ``reason``, ``links``: as in Cause."""
 
     pid: int
     comm: str
     path: str
     age_seconds: float
     user: str
+    helper: bool
     reason: Reason
     links: tuple[Reason, ...] = ()
 
@@ -173,6 +175,6 @@ class Stuck:
     @property
     def stuck(self) -> bool:
         """Return whether a mount hangs, is dead, or takes too long to be made."""
-        late = any(one.age_seconds >= MOUNTS_WITHIN for one in self.mounting)
+        late = any(one.helper and one.age_seconds >= MOUNTS_WITHIN for one in self.mounting)
         bad = any(mount.state in ("stuck", "dead") for mount in self.mounts)
         return bad or late or bool(self.unplaced)

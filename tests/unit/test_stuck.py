@@ -1012,6 +1012,9 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
     assert "mount.cvmfs (pid 700) mounts /cvmfs/x" in " ".join(render(result).split())
     young = replace(before, processes=(replace(helper, since=4.0), client))
     assert stuck(young).mounting and not stuck(young).stuck
+    # Who only has the device open may have done so for long.
+    other = replace(before, processes=(replace(helper, comm="x"), client))
+    assert stuck(other).mounting and not stuck(other).stuck
 
 
 @pytest.mark.parametrize(
@@ -1027,7 +1030,7 @@ def test_where_a_mount_helper_mounts(command: list[str], comm: str, target: str)
     assert machine._target(command, comm) == target
 
 
-def test_processes_that_mount_without_a_connection() -> None:
+def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mount helpers, without their children; those with the device open, but no connection."""
     comms = {
         1: "init",
@@ -1048,6 +1051,14 @@ def test_processes_that_mount_without_a_connection() -> None:
     rows = {pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
     found = machine._mounting(SimpleNamespace(rows=rows), processes, below)  # type: ignore[arg-type]
     assert found == {10: "mount.cvmfs", 40: "slowfs"}
+    # An old kernel does not show connections: whoever has the device open may serve.
+    monkeypatch.setattr(machine, "shows_connections", lambda files: False)
+    old = {
+        pid: replace(process, fuse=(None,) * len(process.fuse))
+        for pid, process in processes.items()
+    }
+    found = machine._mounting(SimpleNamespace(rows=rows), old, below)  # type: ignore[arg-type]
+    assert found == {10: "mount.cvmfs"}
 
 
 # CernVM-FS
