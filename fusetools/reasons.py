@@ -1321,8 +1321,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.HANG_OLDER: (
         _older,
-        "its reader has ended, unless {server} read it and dropped it; only FUSE_NOTIFY_RESEND or "
-        "an abort ends it",
+        "its reader has ended, and only FUSE_NOTIFY_RESEND or an abort ends it, unless {server} "
+        "itself read it when it began",
     ),
     Code.LOCK_HOLDER_UNKNOWN: (
         "who holds the lock of {path} that {comm} (pid {pid}) waits for cannot be known",

@@ -282,8 +282,10 @@ class _Diagnosis:
             unknown = Reason(Code.HANG_AUTOFS_UNKNOWN, {"daemon": daemon.comm})
             return causes or [Cause("unanswered", unknown)]
         if older := self._older(connection, threads, late):
-            causes = [] if len(older) == len(late) else causes
-            causes = [Cause("handover", self._successor(older[0], servers)), *causes]
+            # Unless the server itself read it after its start: a sure cause comes first.
+            sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
+            handover = Cause("handover", self._successor(older[0], servers))
+            causes = [*sure, handover, *(cause for cause in causes if cause not in sure)]
         causes += self._general(connection, daemon, threads, late, bool(causes))
         causes += self._aborts(late)
         ends_it = (*ends_it, *self._kill(connection, daemon))

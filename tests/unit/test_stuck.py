@@ -887,6 +887,14 @@ def test_a_request_that_is_older_than_its_server() -> None:
     for task in younger:
         found = causes(task, reader(100), connections=(of,), processes=everybody)
         assert [cause.kind for cause in found] == ["unanswered"]
+    # A daemon that goes to the background after its mount reads what waits already.
+    peer = Socket("tcp", "10.0.0.1:22", "SYN-SENT", send_queue=1)
+    connects = thread(101, 199.0, call="connect", descriptors=(Descriptor(7, "socket:[9]", peer),))
+    found = causes(caller(), reader(100), connects, connections=(of,), processes=everybody)
+    assert [cause.kind for cause in found] == ["socket", "handover"]
+    sleeps = thread(101, 199.0, call="futex")
+    found = causes(caller(), reader(100), sleeps, connections=(of,), processes=everybody)
+    assert [cause.kind for cause in found] == ["handover", "condition"]
     # It may be in the queue still, as nobody waits for new ones; or the other process reads, too.
     busy = thread(100, 100.0, call="nanosleep")
     assert "handover" not in [
