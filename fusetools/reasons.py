@@ -162,7 +162,6 @@ class Code(str, Enum):
     WHY_NO_STATES = "why_no_states"
     WHY_NO_FUNCTIONS = "why_no_functions"
     WHY_UNKNOWN = "why_unknown"
-    WHY_NO_STACK = "why_no_stack"
     WHY_THREADS_BUSY = "why_threads_busy"
 
     # Waits of a thread, at a moment
@@ -1119,7 +1118,6 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "the cause of {time_share} of the callers' waiting",
         "the recording does not show which thread of the daemon worked on these requests",
     ),
-    Code.WHY_NO_STACK: ("no stack shows the daemon's own function", ""),
     Code.WHY_THREADS_BUSY: (
         "its threads were on a CPU for {cpu_share} of their time with requests",
         "on {cpus} CPUs more threads would compete for them",

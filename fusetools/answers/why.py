@@ -425,7 +425,6 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             "function": own,
         }
         figures = dict(place.figures)
-        against = []
         if code == Code.DAEMON_LOCK:
             subject["lock"] = f"{most['lock']:#x}"
             subject["holder"] = last if most["helper"] else ""
@@ -439,8 +438,6 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject["peer"] = digest.address(most)
         if code == Code.DAEMON_WAITS_FOR_PROCESS and most["pid"]:
             subject["pid"], subject["comm"] = most["pid"], digest.comm(most["pid"])
-        if not own and digest.source.detail == "stacks":
-            against.append(Reason(Code.WHY_NO_STACK))
         words = [place.operation]
         if place.kind == "file":
             words += ["--path", place.path]
@@ -455,7 +452,6 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             callers=digest.callers_of(group.causes),
             fix=_read_ahead(digest, most, place),
             sure="inferred" if most["how"] == "poll" and code == Code.SLOW_SERVER else "measured",
-            against=against,
             more=digest.command("slow", *words),
         )
 

@@ -219,7 +219,10 @@ pub struct Why<'a> {
     numbers: FxHashMap<Node, u32>,
     /// Inode and daemon of files whose path is not whole yet.
     unnamed: FxHashMap<u32, (crate::names::Daemon, u64)>,
+    /// Sums by cause. Other causes than sleeps have a short key, sleeps are numbered already.
     causes: FxHashMap<Cause, u32>,
+    plain: FxHashMap<(What, u64, i32), u32>,
+    sleeps: FxHashMap<(u32, u64), u32>,
     sums: Vec<(Cause, Sum)>,
     cells: Table<(u32, Operation, u32)>,
     cause_callers: Table<(u32, i32)>,
@@ -272,6 +275,8 @@ impl<'a> Why<'a> {
             numbers: FxHashMap::default(),
             unnamed: FxHashMap::default(),
             causes: FxHashMap::default(),
+            plain: FxHashMap::default(),
+            sleeps: FxHashMap::default(),
             sums: Vec::new(),
             cells: Table::new(MOST_ROWS),
             cause_callers: Table::new(MOST_ROWS),
@@ -353,16 +358,55 @@ impl<'a> Why<'a> {
         number
     }
 
-    fn part(&mut self, cause: Cause, ns: u64) -> Option<u32> {
+    /// Add a part of the request at hand. `pid`: as in `Cause`.
+    fn part(&mut self, what: What, connection: u64, pid: i32, ns: u64) {
         if ns == 0 {
-            return None;
+            return;
         }
-        let number = self.cause(cause);
+        let key = (what, connection, pid);
+        let number = match self.plain.get(&key) {
+            Some(&number) => number,
+            None => {
+                let cause = Cause {
+                    pid,
+                    ..Cause::new(what, connection)
+                };
+                let number = self.cause(cause);
+                self.plain.insert(key, number);
+                number
+            }
+        };
+        self.add_part(number, ns);
+    }
+
+    fn slept(&mut self, wait: &waits::Part, connection: u64, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let key = (wait.cause, connection);
+        let number = match self.sleeps.get(&key) {
+            Some(&number) => number,
+            None => {
+                let cause = Cause {
+                    connection,
+                    ..self.tracked.cause(wait.cause)
+                };
+                let number = self.cause(cause);
+                self.sleeps.insert(key, number);
+                number
+            }
+        };
+        self.add_part(number, ns);
+        let sum = &mut self.sums[number as usize].1;
+        sum.own.add(wait.stack.0, wait.stack.1, ns);
+        sum.last.add(wait.last.0, wait.last.1, ns);
+    }
+
+    fn add_part(&mut self, number: u32, ns: u64) {
         match self.parts.iter_mut().find(|(known, _)| *known == number) {
             Some((_, sum)) => *sum += ns,
             None => self.parts.push((number, ns)),
         }
-        Some(number)
     }
 
     /// Cut from..to by what a thread did: its sleeps and its waits for a CPU; the rest is `rest`'s.
@@ -378,32 +422,19 @@ impl<'a> Why<'a> {
         for wait in self.tracked.waits(tid, from, to) {
             let blocked = wait.blocked.min(left);
             left -= blocked;
-            let mut cause = Cause::new(slept, connection);
-            if slept == What::Slept {
-                cause = Cause {
-                    what: slept,
-                    connection,
-                    ..wait.cause
-                };
-            }
-            if let Some(number) = self.part(cause, blocked) {
-                if slept == What::Slept {
-                    let sum = &mut self.sums[number as usize].1;
-                    sum.own.add(wait.stack.0, wait.stack.1, blocked);
-                    sum.last.add(wait.last.0, wait.last.1, blocked);
-                }
+            match slept {
+                What::Slept => self.slept(&wait, connection, blocked),
+                _ => self.part(slept, connection, 0, blocked),
             }
             let runnable = wait.runnable.min(left);
             left -= runnable;
-            let mut cause = Cause::new(ready, connection);
-            cause.pid = wait.taker;
-            self.part(cause, runnable);
+            self.part(ready, connection, wait.taker, runnable);
         }
         let rest = match rest {
             What::OnCpu if left >= self.long => What::Computes,
             rest => rest,
         };
-        self.part(Cause::new(rest, connection), left);
+        self.part(rest, connection, 0, left);
     }
 
     /// Divide the request's time among its causes, into `parts`.
@@ -416,7 +447,6 @@ impl<'a> Why<'a> {
             .map(|(_, ns)| ns)
             .sum();
         let mut at = story.at(Mark::Begin).unwrap_or(0).saturating_sub(before);
-        let plain = |what| Cause::new(what, connection);
         let worker = match (story.handed, story.at(Mark::CallbackEnter)) {
             (_, Some(_)) => story.daemon_tid,
             (false, None) => story.reader,
@@ -433,11 +463,13 @@ impl<'a> Why<'a> {
                 (BEGIN, READ) if story.no_thread != ABSENT => {
                     let no_thread = story.no_thread.min(ns);
                     let no_cpu = story.no_cpu.min(ns - no_thread);
-                    self.part(plain(What::NoThread), no_thread);
-                    let mut cause = plain(What::DaemonCpu);
-                    cause.pid = self.tracked.taker(story.reader, span.0, span.1);
-                    self.part(cause, no_cpu);
-                    self.part(plain(What::Passing), ns - no_thread - no_cpu);
+                    self.part(What::NoThread, connection, 0, no_thread);
+                    let taker = match no_cpu {
+                        0 => 0,
+                        _ => self.tracked.taker(story.reader, span.0, span.1),
+                    };
+                    self.part(What::DaemonCpu, connection, taker, no_cpu);
+                    self.part(What::Passing, connection, 0, ns - no_thread - no_cpu);
                     if no_thread > 0 {
                         self.waiters.insert(story.tid);
                     }
@@ -455,23 +487,25 @@ impl<'a> Why<'a> {
                     self.by_thread(worker, span, daemon, connection);
                 }
                 (REPLY, END) => {
-                    self.part(plain(What::Passing), ns);
+                    self.part(What::Passing, connection, 0, ns);
                 }
                 (END, RUNS) => {
                     let late = match story.late {
                         ABSENT => 0,
                         late => late.min(ns),
                     };
-                    let mut cause = plain(What::CallerCpu);
-                    cause.pid = self.tracked.taker(story.tid, span.0, span.1);
-                    self.part(cause, late);
-                    self.part(plain(What::Passing), ns - late);
+                    let taker = match late {
+                        0 => 0,
+                        _ => self.tracked.taker(story.tid, span.0, span.1),
+                    };
+                    self.part(What::CallerCpu, connection, taker, late);
+                    self.part(What::Passing, connection, 0, ns - late);
                 }
                 (END, _) => {
                     self.by_thread(story.tid, span, caller, connection);
                 }
                 _ => {
-                    self.part(plain(What::Unknown), ns);
+                    self.part(What::Unknown, connection, 0, ns);
                 }
             }
         }

@@ -64,6 +64,7 @@ const IN_INTERRUPT: u64 = 8 | 16;
 /// Maximum number of a thread's last waits, and of threads that are followed.
 const MOST_WAITS: usize = 1024;
 const MOST_TASKS: usize = 1 << 16;
+const MOST_CAUSES: usize = 1 << 14;
 
 const NO_PEER: (u64, u64, u64) = (ABSENT, ABSENT, ABSENT);
 
@@ -97,7 +98,8 @@ struct Done {
     from: u64,
     woken: u64,
     to: u64,
-    cause: Cause,
+    /// Number of the cause, in `Threads::causes`.
+    cause: u32,
     /// Process that had the CPU before it; 0: none, or unknown.
     taker: i32,
     /// Stack of the wait, and of the last thread of the chain, each with its process.
@@ -110,7 +112,7 @@ struct Done {
 pub(super) struct Part {
     pub(super) blocked: u64,
     pub(super) runnable: u64,
-    pub(super) cause: Cause,
+    pub(super) cause: u32,
     pub(super) taker: i32,
     pub(super) stack: (u64, i32),
     pub(super) last: (u64, i32),
@@ -136,6 +138,8 @@ struct Task {
     peer: (u64, u64, u64),
     /// Its system calls are recorded.
     followed: bool,
+    /// It is off the CPU, in `Threads::off`.
+    is_off: bool,
     waits: VecDeque<Done>,
 }
 
@@ -143,9 +147,65 @@ pub(super) struct Threads {
     arch: Arch,
     off: OffCpu<Note>,
     servants: FxHashSet<i32>,
-    tasks: FxHashMap<i32, Task>,
+    tasks: Tasks,
+    causes: Vec<Cause>,
+    numbers: FxHashMap<Cause, u32>,
     kinds: FxHashMap<u64, Base>,
     switches: bool,
+}
+
+/// Threads by number, for fast access: every event needs one.
+#[derive(Default)]
+struct Tasks {
+    near: Vec<Option<Box<Task>>>,
+    count: usize,
+}
+
+/// Upper bound of the kernel's numbers (PID_MAX_LIMIT, include/linux/threads.h).
+const NEAR: usize = 1 << 22;
+
+impl Tasks {
+    fn get(&self, tid: i32) -> Option<&Task> {
+        self.near.get(usize::try_from(tid).ok()?)?.as_deref()
+    }
+
+    fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
+        self.near
+            .get_mut(usize::try_from(tid).ok()?)?
+            .as_deref_mut()
+    }
+
+    /// Return the thread with this number; a new one if there is room for it.
+    fn of(&mut self, tid: i32, pid: i32) -> Option<&mut Task> {
+        let at = usize::try_from(tid).ok().filter(|at| *at < NEAR)?;
+        if at >= self.near.len() {
+            self.near.resize_with(at + 1, || None);
+        }
+        let place = &mut self.near[at];
+        if place.is_none() {
+            if self.count >= MOST_TASKS {
+                return None;
+            }
+            self.count += 1;
+        }
+        Some(place.get_or_insert_with(|| {
+            Box::new(Task {
+                pid,
+                call: NO_CALL,
+                peer: NO_PEER,
+                followed: false,
+                is_off: false,
+                waits: VecDeque::new(),
+            })
+        }))
+    }
+
+    fn remove(&mut self, tid: i32) {
+        let at = usize::try_from(tid).unwrap_or(NEAR);
+        if self.near.get_mut(at).and_then(Option::take).is_some() {
+            self.count -= 1;
+        }
+    }
 }
 
 /// Kind of a system call that may sleep.
@@ -191,7 +251,9 @@ impl Threads {
             arch,
             off: OffCpu::new(asleep),
             servants: daemons.collect(),
-            tasks: FxHashMap::default(),
+            tasks: Tasks::default(),
+            causes: Vec::new(),
+            numbers: FxHashMap::default(),
             kinds: FxHashMap::default(),
             switches: false,
         }
@@ -206,20 +268,34 @@ impl Threads {
 
     /// Return whether it is known when the thread was on a CPU.
     pub(super) fn sees(&self, tid: i32) -> bool {
-        self.switches && self.tasks.contains_key(&tid)
+        self.switches && self.tasks.get(tid).is_some()
+    }
+
+    pub(super) fn cause(&self, number: u32) -> Cause {
+        self.causes[number as usize]
+    }
+
+    fn number(&mut self, mut cause: Cause) -> u32 {
+        if let Some(&number) = self.numbers.get(&cause) {
+            return number;
+        }
+        if self.causes.len() >= MOST_CAUSES {
+            cause = Cause {
+                how: cause.how,
+                syscall: cause.syscall,
+                ..Cause::new(What::Slept, ABSENT)
+            };
+        }
+        let next = self.causes.len() as u32;
+        let number = *self.numbers.entry(cause).or_insert(next);
+        if number == next {
+            self.causes.push(cause);
+        }
+        number
     }
 
     fn task(&mut self, tid: i32, pid: i32) -> Option<&mut Task> {
-        if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&tid) {
-            return None;
-        }
-        let task = self.tasks.entry(tid).or_insert_with(|| Task {
-            pid,
-            call: NO_CALL,
-            peer: NO_PEER,
-            followed: false,
-            waits: VecDeque::new(),
-        });
+        let task = self.tasks.of(tid, pid)?;
         if pid > 0 {
             task.pid = pid;
         }
@@ -233,7 +309,7 @@ impl Threads {
             }
             Side::Fork { pid, tid, .. } => {
                 self.off.forget(*tid);
-                self.tasks.remove(tid);
+                self.tasks.remove(*tid);
                 self.task(*tid, *pid);
             }
             Side::Switch {
@@ -266,12 +342,12 @@ impl Threads {
                 }
             }
             Role::SysExit if !self.arch.is_fake(ev.v[0]) => {
-                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
                     task.call = NO_CALL;
                 }
             }
             Role::Begin => {
-                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
                     task.call.fuse = true;
                 }
             }
@@ -283,9 +359,14 @@ impl Threads {
             Role::Waking => {
                 let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
                 let woken = ev.v[0] as i32;
-                let pid = |tid: &i32| self.tasks.get(tid).map(|task| task.pid);
-                let asks = || self.tasks.get(&ev.tid).is_some_and(|task| task.call.fuse);
-                let serves = || pid(&woken).is_some_and(|pid| self.servants.contains(&pid));
+                let Some(task) = self.tasks.get(woken) else {
+                    return;
+                };
+                let serves = self.servants.contains(&task.pid);
+                if !task.followed && !serves {
+                    return;
+                }
+                let asks = || self.tasks.get(ev.tid).is_some_and(|task| task.call.fuse);
                 let waker = Waker {
                     time: ev.time,
                     pid: ev.pid,
@@ -293,7 +374,7 @@ impl Threads {
                     stack: ev.v[3],
                     why: match interrupt {
                         true => Why::Interrupt,
-                        false if asks() && serves() => Why::Request,
+                        false if serves && asks() => Why::Request,
                         false => Why::Task,
                     },
                 };
@@ -311,13 +392,18 @@ impl Threads {
         if prev <= 0 {
             return;
         }
-        if self.off.open(prev).is_some() {
-            self.runs(prev, ev.time, 0);
-        }
+        self.runs(prev, ev.time, 0);
         let pid = if ev.tid == prev { ev.pid } else { -1 };
-        let Some(task) = self.task(prev, pid) else {
+        let Some(task) = self.tasks.of(prev, pid) else {
             return;
         };
+        if pid > 0 {
+            task.pid = pid;
+        }
+        if !task.followed && !self.servants.contains(&task.pid) {
+            return;
+        }
+        task.is_off = true;
         let note = Note {
             call: task.call,
             uninterruptible: state != ABSENT && state & UNINTERRUPTIBLE != 0,
@@ -332,19 +418,19 @@ impl Threads {
 
     /// Note that a thread runs. `before`: the thread that had the CPU; 0: none, or unknown.
     fn runs(&mut self, tid: i32, time: u64, before: i32) {
+        let Some(task) = self.tasks.get_mut(tid).filter(|task| task.is_off) else {
+            return;
+        };
+        task.is_off = false;
         let Some(wait) = self.off.on(tid, time) else {
             return;
         };
-        let followed = |task: &Task| task.followed || self.servants.contains(&task.pid);
-        if !self.tasks.get(&tid).is_some_and(followed) {
-            return;
-        }
         let taker = match before {
             ..=0 => 0,
-            before => self.tasks.get(&before).map_or(before, |task| task.pid),
+            before => self.tasks.get(before).map_or(before, |task| task.pid),
         };
         let done = self.done(&wait, taker);
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        if let Some(task) = self.tasks.get_mut(tid) {
             if task.waits.len() == MOST_WAITS {
                 task.waits.pop_front();
             }
@@ -423,12 +509,7 @@ impl Threads {
             chained && waker.why == Why::Task && waker.tid > 0 && waker.tid != wait.tid
         });
         if let Some(waker) = waker {
-            if self
-                .tasks
-                .get(&waker.tid)
-                .map_or(waker.pid, |task| task.pid)
-                != wait.pid
-            {
+            if self.tasks.get(waker.tid).map_or(waker.pid, |task| task.pid) != wait.pid {
                 (cause.how, cause.pid) = (How::Process, waker.pid);
             } else if let Some((of, at)) = self.meanwhile(waker.tid, (wait.from, woken), lock) {
                 (cause, last) = (of, at);
@@ -443,7 +524,7 @@ impl Threads {
             from: wait.from,
             woken,
             to: wait.to,
-            cause,
+            cause: self.number(cause),
             taker,
             stack,
             last,
@@ -458,14 +539,15 @@ impl Threads {
         (mut from, to): (u64, u64),
         lock: u64,
     ) -> Option<(Cause, (u64, i32))> {
-        let task = self.tasks.get(&tid)?;
+        let task = self.tasks.get(tid)?;
         let known = match task.waits.front() {
             Some(first) if task.waits.len() == MOST_WAITS => first.from <= from,
             _ => true,
         };
         let mut within = task.waits.iter().rev().take_while(|done| done.to > from);
         let before = within.find(|done| {
-            done.cause.how == How::Idle || (lock != ABSENT && done.cause.lock == lock)
+            let cause = &self.causes[done.cause as usize];
+            cause.how == How::Idle || (lock != ABSENT && cause.lock == lock)
         });
         from = from.max(before.map_or(0, |done| done.to));
         let span = to.saturating_sub(from);
@@ -478,7 +560,8 @@ impl Threads {
         for done in task.waits.iter().rev().take_while(|done| done.to > from) {
             let part = done.part(from, to);
             idle += part.blocked + part.runnable;
-            let kind = (done.cause.how, done.cause.syscall);
+            let cause = &self.causes[done.cause as usize];
+            let kind = (cause.how, cause.syscall);
             match kinds.iter_mut().find(|(known, ..)| *known == kind) {
                 Some((_, sum, most, longest)) => {
                     *sum += part.blocked;
@@ -491,7 +574,7 @@ impl Threads {
         }
         let most = kinds.into_iter().max_by_key(|(_, sum, ..)| *sum);
         if let Some((.., done)) = most.filter(|(_, sum, ..)| 2 * sum >= span) {
-            return Some((done.cause, done.last));
+            return Some((self.cause(done.cause), done.last));
         }
         if 2 * span.saturating_sub(idle) >= span {
             let mut cause = Cause::new(What::Slept, ABSENT);
@@ -509,7 +592,7 @@ impl Threads {
             wait.to = to;
             parts.push(self.done(&wait, 0).part(from, to));
         }
-        if let Some(task) = self.tasks.get(&tid) {
+        if let Some(task) = self.tasks.get(tid) {
             let within = task.waits.iter().rev().take_while(|done| done.to > from);
             parts.extend(within.map(|done| done.part(from, to)));
         }
@@ -518,7 +601,7 @@ impl Threads {
 
     /// Return the process that had the CPU for which a thread was ready in a span; 0: unknown.
     pub(super) fn taker(&self, tid: i32, from: u64, to: u64) -> i32 {
-        let Some(task) = self.tasks.get(&tid) else {
+        let Some(task) = self.tasks.get(tid) else {
             return 0;
         };
         let within = task.waits.iter().rev().take_while(|done| done.to > from);
