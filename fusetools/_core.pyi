@@ -489,6 +489,7 @@ class Cause(TypedDict):
     peer: tuple[int | None, int | None, int | None]  # port, halves of the address
     lock: int | None
     helper: bool
+    background: bool
     pid: int | None
     ns: int
     requests: int
@@ -544,6 +545,8 @@ class Why(Answer):
     nodes: list[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
     causes: list[Cause]
     asked: list[Again]
+    # Reads in the background: connection, number, most and mean in flight, ns with any in flight.
+    background: list[tuple[int | None, int, int, float, int]]
     transfers: list[Transfers]
 
 class Export(Answer):

@@ -148,6 +148,11 @@ class Code(str, Enum):
     FEW_THREADS = "few_threads"
     CPU_QUOTA = "cpu_quota"
     CPU_TAKEN = "cpu_taken"
+    DIRTY_THROTTLING = "dirty_throttling"
+    BACKGROUND_LIMIT = "background_limit"
+    PAGES_AWAITED = "pages_awaited"
+    INODE_LOCK = "inode_lock"
+    CALLERS_BLOCKED = "callers_blocked"
     HAMMER = "hammer"
     CACHES_OFF = "caches_off"
     NEGATIVE_LOOKUPS = "negative_lookups"
@@ -678,6 +683,12 @@ def _whose(words: Words) -> str:
     return "callers" if words.get("whose") == "workload" else "the daemon"
 
 
+def _outside_of_requests(words: Words) -> str:
+    where = f" on {words['path']}" if "path" in words else ""
+    calls = words.counted("calls", "call")
+    return f"{words['time_share']} of the callers' waiting{where} is in no request: {calls}"
+
+
 _SILENT = "none of its {probes} probes fired though there were requests: "
 _DURATIONS = "durations of the callbacks of {path}"
 _NO_RETURNS = "no return probes in {file}: "
@@ -1048,6 +1059,29 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"{'were' if words.get('whose') == 'workload' else 'was'} ready to run and had no CPU"
         ),
         _taken,
+    ),
+    Code.DIRTY_THROTTLING: (
+        _outside_of_requests,
+        "{syscall} waited until the kernel had written dirty pages: dirty limits",
+    ),
+    Code.BACKGROUND_LIMIT: (
+        _outside_of_requests,
+        lambda words: (
+            f"{words.counted('callers', 'caller')} waited for pages while {words['in_flight']} "
+            f"asynchronous requests were in flight: max_background is {words['max_background']}"
+        ),
+    ),
+    Code.PAGES_AWAITED: (
+        _outside_of_requests,
+        "{syscall} waited for pages that others read or write",
+    ),
+    Code.INODE_LOCK: (
+        _outside_of_requests,
+        "{syscall} waited for the lock of an inode, which another caller held",
+    ),
+    Code.CALLERS_BLOCKED: (
+        _outside_of_requests,
+        "{syscall} waited in the kernel for something else",
     ),
     Code.HAMMER: (
         "{comm} (pid {pid}) makes {requests_share} of all requests",

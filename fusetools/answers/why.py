@@ -21,7 +21,7 @@ from fusetools.answers.frames import kind_of
 from fusetools.answers.requests import RequestQuery, error_name, peer
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
-from fusetools.host.limits import change
+from fusetools.host.limits import change, device
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
@@ -149,7 +149,9 @@ class Digest:
     ) -> None:
         self.source, self.query, self.answer, self.facts = source, query, answer, facts
         self.requests, self.total = answer["waited"]
-        self.causes = answer["causes"]
+        self.causes = [cause for cause in answer["causes"] if not cause["background"]]
+        self.limited: list[core.native.Cause] = []
+        self._bring_pages()
         self.seconds = max(facts.seconds, 1e-9)
         self.comms: dict[int, str] = dict(answer["comms"])
         self.operations = dict(answer["operations"])
@@ -159,6 +161,42 @@ class Digest:
         self.recorded = min(answer["recording"], ordinary)
         self.kept = 1 - self.recorded / ordinary if ordinary else 1.0
         self.hammering: set[int] = set()
+
+    def _bring_pages(self) -> None:
+        """Give waits for pages to the causes of the reads in the background that brought them.
+
+        Waits for pages on a mount that had as many reads in flight as it may have are in
+        ``limited``."""
+        pages = [c for c in self.causes if c["what"] == "outside" and c["how"] == "page"]
+        for page in pages:
+            mount = self.mount(page)
+            flights = [row for row in self.answer["background"] if row[0] == page["connection"]]
+            most = mount.limits.get("max_background", 0) if mount else 0
+            if flights and most and flights[0][3] >= _WHOLE * most:
+                self.limited.append(page)
+                continue
+            reads = [
+                cause
+                for cause in self.answer["causes"]
+                if cause["background"] and cause["connection"] == page["connection"]
+            ]
+            whole = sum(cause["ns"] for cause in reads)
+            if not whole:
+                continue
+            self.causes.remove(page)
+            for cause in reads:
+                part = page["ns"] / whole
+                places = [(op, node, n, int(part * ns)) for op, node, n, ns in cause["places"]]
+                callers = [(pid, n, int(part * ns)) for pid, n, ns in page["callers"]]
+                self.causes.append(
+                    {
+                        **cause,
+                        "ns": int(part * cause["ns"]),
+                        "background": False,
+                        "places": places,
+                        "callers": callers,
+                    }
+                )
 
     def share(self, ns: float) -> float:
         return ns / self.total if self.total else 0.0
@@ -389,6 +427,15 @@ def _finding(
     return Finding(reason, share, ns, callers, sure, tuple(against), more)
 
 
+# Waits of callers outside of requests (results/stages.py, OUTSIDE).
+_OUTSIDE = {
+    "dirty_throttling": Code.DIRTY_THROTTLING,
+    "page": Code.PAGES_AWAITED,
+    "inode_lock": Code.INODE_LOCK,
+    "other": Code.CALLERS_BLOCKED,
+    "blocked": Code.CALLERS_BLOCKED,
+}
+
 # Sleeps of the daemon
 
 
@@ -574,6 +621,45 @@ def _daemon_cpu(digest: Digest) -> Iterator[Finding]:
     )
 
 
+def _outside(digest: Digest) -> Iterator[Finding]:
+    """Find waits of callers outside of requests: for the writing of dirty pages, for pages, for
+    the lock of an inode."""
+    for how, code in _OUTSIDE.items():
+        causes = [c for c in digest.causes if c["what"] == "outside" and c["how"] == how]
+        ns = sum(cause["ns"] for cause in causes)
+        if not causes or not digest.counts(code, ns):
+            continue
+        most = max(causes, key=lambda cause: cause["ns"])
+        mount = digest.mount(most)
+        connection = most["connection"]
+        subject: dict[str, Value] = {"syscall": most["syscall"] or ""}
+        if mount is not None:
+            subject["path"] = mount.path
+        figures: dict[str, int | float] = {"calls": sum(c["requests"] for c in causes)}
+        fix = ""
+        if how == "dirty_throttling" and connection is not None:
+            fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   (1 for FUSE)"
+        if most in digest.limited and mount is not None and connection is not None:
+            code = Code.BACKGROUND_LIMIT
+            (flight, *_) = (row for row in digest.answer["background"] if row[0] == connection)
+            figures |= {
+                "callers": len({pid for cause in causes for pid, *_ in cause["callers"]}),
+                "in_flight": round(flight[3], 1),
+                "max_background": mount.limits["max_background"],
+            }
+            fix = change("max_background", connection)
+        yield _finding(
+            digest,
+            code,
+            ns,
+            subject,
+            figures,
+            callers=digest.callers_of(causes),
+            fix=fix,
+            more=digest.command("stages"),
+        )
+
+
 # Needless requests
 
 
@@ -670,7 +756,9 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
     names = []
     for node, name, _ in row["most"][:_FEW]:
         if name:
-            names.append(f"{digest.path(node)[0]}/{name}" if digest.path(node)[0] else name)
+            # libfuse's high-level API has paths in place of names.
+            below = digest.path(node)[0]
+            names.append(f"{below}/{os.path.basename(name)}" if below else name)
     place = digest.place_of_class("negative", ["lookup"])
     yield _finding(
         digest,
@@ -836,6 +924,7 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.FEW_THREADS,), _few_threads),
     ((Code.CPU_QUOTA, Code.CPU_TAKEN), _cpu),
     ((Code.DAEMON_CPU,), _daemon_cpu),
+    ((Code.BACKGROUND_LIMIT, *dict.fromkeys(_OUTSIDE.values())), _outside),
     ((Code.HAMMER,), _hammer),
     ((Code.CACHES_OFF,), _caches_off),
     ((Code.NEGATIVE_LOOKUPS,), _negative_lookups),

@@ -88,6 +88,7 @@ def cause(what: str, ns: int, **more: Any) -> dict[str, Any]:
         "peer": (None, None, None),
         "lock": None,
         "helper": False,
+        "background": False,
         "pid": None,
         "ns": ns,
         "requests": count,
@@ -132,6 +133,7 @@ EMPTY: dict[str, Any] = {
     "nodes": [(None, ("dir/file", True)), (None, ("dir/other", True)), (None, ("c", True))],
     "causes": [],
     "asked": [],
+    "background": [],
     "transfers": [],
 }
 
@@ -148,7 +150,9 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(core.native, "why", lambda *_: answer)
         recording = fusetools.open(DEMO)
         recording._source.session = fusetools.session.Session(
-            seconds=seconds, **({"throttled": THROTTLED.pop()} if THROTTLED else {})
+            seconds=seconds,
+            throttled=THROTTLED.pop() if THROTTLED else (),
+            mounts=MOUNTS.pop() if MOUNTS else (),
         )
         recording._source.__dict__["catalogue"] = recording._source.catalogue
         return recording.why()
@@ -157,6 +161,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 THROTTLED: list[Any] = []
+MOUNTS: list[Any] = []
 
 
 def codes(result: Why) -> list[str]:
@@ -269,6 +274,47 @@ def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None
     row = fusetools.session.Throttled("/sys/fs/cgroup/x", "daemon", 1, 1 * MS)
     THROTTLED.append((row,))
     assert codes(rule(causes=causes)) == ["cpu_taken"]
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("dirty_throttling", "dirty_throttling"),
+        ("inode_lock", "inode_lock"),
+        ("page", "pages_awaited"),
+        ("other", "callers_blocked"),
+    ],
+)
+def test_waits_outside_of_requests(rule: Any, how: str, code: str) -> None:
+    wait = cause("outside", 400 * MS, how=how, syscall="write", places=[])
+    result = rule(causes=[wait, cause("passing", 600 * MS)])
+    assert codes(result) == [code] and result.findings[0].share == 0.4
+    assert codes(rule(causes=[{**wait, "ns": 90 * MS}])) == []
+
+
+def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
+    page = cause("outside", 800 * MS, how="page", syscall="read", places=[])
+    sleep = cause("slept", 300 * MS, how="network", syscall="recvfrom", background=True)
+    work = cause("passing", 100 * MS, background=True)
+    result = rule(causes=[page, sleep, work, cause("passing", 200 * MS)])
+    assert codes(result) == ["slow_server"]
+    assert result.findings[0].time_ns == 600 * MS  # 3/4 of the reads' time
+
+
+def test_the_limit_of_requests_in_the_background(rule: Any) -> None:
+    page = cause("outside", 800 * MS, how="page", syscall="read", places=[], connection=45)
+    reads = cause("slept", 300 * MS, how="sleep", background=True, connection=45)
+    mount = fusetools.session.Mount("/mnt", 45, limits={"max_background": 1})
+    parts = {"causes": [page, reads], "background": [(45, 500, 1, 1.0, 900 * MS)]}
+    MOUNTS.append((mount,))
+    result = rule(**parts)
+    assert codes(result) == ["background_limit"]
+    assert result.findings[0].reason.figures["max_background"] == 1
+    assert "/45/max_background" in result.findings[0].reason.fix
+    # The limit is not reached: the reads themselves take the time.
+    roomy = fusetools.session.Mount("/mnt", 45, limits={"max_background": 12})
+    MOUNTS.append((roomy,))
+    assert codes(rule(**parts)) == ["daemon_sleeps"]
 
 
 def test_computing(rule: Any) -> None:
@@ -407,6 +453,7 @@ def test_the_recording_comes_last(rule: Any) -> None:
 def none_left() -> Iterator[None]:
     yield
     THROTTLED.clear()
+    MOUNTS.clear()
 
 
 def test_codes_are_those_of_reasons() -> None:

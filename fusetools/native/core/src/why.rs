@@ -5,6 +5,7 @@
 //! Requests are also counted by what would make them needless (asked again, no such file, small and in order).
 
 mod asked;
+mod flights;
 mod tables;
 mod waits;
 
@@ -20,10 +21,12 @@ use crate::operations::{Arch, Operation};
 use crate::reader::Reader;
 use crate::spaces::Spaces;
 use crate::stacks::{Frames, Origin};
-use crate::stitch::{asleep, Cut, Fate, Mark, Piece, Story};
+use crate::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story};
 
 pub use asked::{Again, Class, Transfers, CLASSES};
 use asked::{Asked, Sizes};
+use flights::Flights;
+pub use flights::InFlight;
 pub use tables::{Count, Table};
 use waits::Threads;
 pub use waits::{How, HOWS};
@@ -47,11 +50,13 @@ pub enum What {
     Computes,
     /// The daemon's thread slept.
     Slept,
+    /// The caller waited outside of requests: `Cause::outside`.
+    Outside,
     /// It is unknown which thread worked on it, or since when.
     Unknown,
 }
 
-pub const WHATS: [(What, &str); 10] = [
+pub const WHATS: [(What, &str); 11] = [
     (What::Caller, "caller"),
     (What::CallerBlocked, "caller_blocked"),
     (What::CallerCpu, "caller_cpu"),
@@ -61,6 +66,7 @@ pub const WHATS: [(What, &str); 10] = [
     (What::OnCpu, "on_cpu"),
     (What::Computes, "computes"),
     (What::Slept, "slept"),
+    (What::Outside, "outside"),
     (What::Unknown, "unknown"),
 ];
 
@@ -81,6 +87,10 @@ pub struct Cause {
     /// The last thread of the chain is another one than the request's.
     pub helper: bool,
     pub pid: i32,
+    /// It is the cause of requests for which no caller waited. Callers may have waited for what they brought.
+    pub background: bool,
+    /// Index in `OUTSIDE`.
+    pub outside: u8,
 }
 
 impl Cause {
@@ -95,6 +105,8 @@ impl Cause {
             lock: ABSENT,
             helper: false,
             pid: 0,
+            background: false,
+            outside: 0,
         }
     }
 }
@@ -158,6 +170,9 @@ pub struct Total {
     pub failed: u64,
 }
 
+/// Number of kinds in `OUTSIDE` in which the caller waits for something.
+const WAITS: usize = 5;
+
 /// Maximum number of causes, and of rows of each table; the rest has the row of its kind without details.
 const MOST_CAUSES: usize = 1 << 12;
 const MOST_ROWS: usize = 1 << 17;
@@ -211,6 +226,8 @@ pub struct Why<'a> {
     pub nodes: Vec<(u64, Option<Path>)>,
     pub found: Vec<Found>,
     pub asked: Vec<Again>,
+    /// Reads in the background that were in flight at once, by connection.
+    pub background: Vec<InFlight>,
     pub sizes: Vec<Transfers>,
 
     cost: Cost,
@@ -229,6 +246,7 @@ pub struct Why<'a> {
     lister: FxHashSet<(i32, u32)>,
     again: Asked,
     transfers: Sizes,
+    flights: Flights,
     tracked: Threads,
     frames: Frames<'a>,
     spaces: Spaces,
@@ -268,6 +286,7 @@ impl<'a> Why<'a> {
             nodes: Vec::new(),
             found: Vec::new(),
             asked: Vec::new(),
+            background: Vec::new(),
             sizes: Vec::new(),
             cost,
             long,
@@ -283,6 +302,7 @@ impl<'a> Why<'a> {
             lister: FxHashSet::default(),
             again: Asked::default(),
             transfers: Sizes::default(),
+            flights: Flights::default(),
             tracked: Threads::new(arch, asleep(reader), daemons),
             frames: crate::flame::frames_of_recording(reader),
             spaces: Spaces::default(),
@@ -304,6 +324,10 @@ impl<'a> Why<'a> {
         };
         let name = details.name.as_ref().filter(|name| name.starts_with('/'));
         let node = match (ino, name) {
+            (_, Some(path)) if story.operation.names_a_file() => {
+                let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+                Node::Path(story.connection, directory.into())
+            }
             (_, Some(path)) => Node::Path(story.connection, path.clone()),
             (ABSENT, None) => Node::Unknown,
             (ino, None) => Node::Inode(story.connection, ino),
@@ -511,8 +535,23 @@ impl<'a> Why<'a> {
         }
     }
 
-    fn asynchronous(&mut self, known: &Known<'_>, ns: u64, node: u32) {
-        let story = known.story;
+    fn asynchronous(&mut self, known: &Known<'_>, cut: &Cut, node: u32) {
+        let (story, ns) = (known.story, cut.total);
+        if story.operation.name() == "read" {
+            self.flights.add(story);
+            self.divide(story, cut);
+            for (number, ns) in std::mem::take(&mut self.parts) {
+                let cause = Cause {
+                    background: true,
+                    ..self.sums[number as usize].0
+                };
+                let number = self.cause(cause);
+                let sum = &mut self.sums[number as usize].1;
+                sum.ns = sum.ns.saturating_add(ns);
+                sum.requests += 1;
+                self.cells.add((number, story.operation, node), ns);
+            }
+        }
         let total = self.asynchronous.entry(story.operation).or_default();
         total.requests += 1;
         total.ns = total.ns.saturating_add(ns);
@@ -623,12 +662,37 @@ impl Listener for Why<'_> {
         if waits {
             self.waited(known, &cut, node);
         } else {
-            self.asynchronous(known, cut.total, node);
+            self.asynchronous(known, &cut, node);
         }
     }
 
     fn event(&mut self, ev: &Ev, role: Role) {
         self.tracked.event(ev, role);
+    }
+
+    fn wants_calls(&self) -> bool {
+        true
+    }
+
+    fn call(&mut self, call: &MountCall, comm: &str) {
+        for (kind, ns) in (0..).zip(call.outside) {
+            // Only waits: neither its own work nor what is unknown.
+            if ns == 0 || usize::from(kind) >= WAITS {
+                continue;
+            }
+            self.total = self.total.saturating_add(ns);
+            let mut cause = Cause::new(What::Outside, call.connection);
+            (cause.outside, cause.syscall) = (kind, call.number);
+            let number = self.cause(cause);
+            let sum = &mut self.sums[number as usize].1;
+            sum.ns = sum.ns.saturating_add(ns);
+            sum.requests += 1;
+            self.cause_callers.add((number, call.pid), ns);
+            if self.comms.len() < MOST_NODES {
+                let names = self.comms.entry(call.pid);
+                names.or_insert_with(|| comm.to_owned());
+            }
+        }
     }
 
     fn side(&mut self, record: &Side) {
@@ -652,7 +716,7 @@ impl Listener for Why<'_> {
                 let comm = self.spaces.comm(cause.pid).unwrap_or("");
                 self.comms.insert(cause.pid, comm.to_owned());
             }
-            let (own, last) = match shown && cause.what == What::Slept {
+            let (own, last) = match shown && cause.what == What::Slept && !cause.background {
                 true => (self.frames(sum.own.most()), self.frames(sum.last.most())),
                 false => (Vec::new(), Vec::new()),
             };
@@ -677,5 +741,6 @@ impl Listener for Why<'_> {
         }
         self.asked = std::mem::take(&mut self.again).finish();
         self.sizes = std::mem::take(&mut self.transfers).finish();
+        self.background = std::mem::take(&mut self.flights).finish();
     }
 }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use fusetools_core::events::Meaning;
 use fusetools_core::named::tell;
 use fusetools_core::operations::Operation;
-use fusetools_core::stitch::FATES;
-use fusetools_core::why::{Again, Count, Found, Total, Transfers, Why, CLASSES, HOWS, WHATS};
+use fusetools_core::stitch::{FATES, OUTSIDE};
+use fusetools_core::why::{
+    Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS,
+};
 use fusetools_core::Reader;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,6 +55,10 @@ fn found_dict<'py>(py: Python<'py>, why: &Why<'_>, found: &Found) -> PyResult<Bo
     dict.set_item("peer", (known(port), known(first), known(last)))?;
     dict.set_item("lock", known(cause.lock))?;
     dict.set_item("helper", cause.helper)?;
+    dict.set_item("background", cause.background)?;
+    if cause.what == What::Outside {
+        dict.set_item("how", OUTSIDE[usize::from(cause.outside)])?;
+    }
     dict.set_item("pid", Some(cause.pid).filter(|pid| *pid > 0))?;
     dict.set_item("ns", found.ns)?;
     dict.set_item("requests", found.requests)?;
@@ -191,6 +197,10 @@ pub fn why<'py>(
     dict.set_item("causes", found.collect::<PyResult<Vec<_>>>()?)?;
     let asked = why.asked.iter().map(|again| again_dict(py, again));
     dict.set_item("asked", asked.collect::<PyResult<Vec<_>>>()?)?;
+    let flights = why.background.iter();
+    let flights =
+        flights.map(|row| (known(row.connection), row.requests, row.most, row.mean, row.ns));
+    dict.set_item("background", flights.collect::<Vec<_>>())?;
     let sizes = why.sizes.iter().map(|of| transfers_dict(py, of));
     dict.set_item("transfers", sizes.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
