@@ -676,7 +676,8 @@ def _taken(words: Words) -> str:
     if "comm" not in words:
         return ""
     before = f"{words['comm']} (pid {words['pid']}) had it"
-    return f"{before} for {words['taker_share']} of this time"
+    others = f", others were {words['others']}" if words.get("others") else ""
+    return f"{before} for {words['taker_share']} of this time{others}"
 
 
 def _whose(words: Words) -> str:

@@ -67,7 +67,7 @@ def why(source: Source, filters: Filters) -> Why:
         findings=tuple(found[:MOST]),
         requests=digest.requests,
         waited_ns=digest.total,
-        ordinary_share=digest.share(sum(digest.ns(what) for what in _ORDINARY)),
+        ordinary_share=digest.share(digest.ordinary),
         unknown_share=digest.share(digest.ns("unknown")),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
         unknown=tuple(_unknown(digest)),
@@ -201,6 +201,13 @@ class Digest:
     def share(self, ns: float) -> float:
         return ns / self.total if self.total else 0.0
 
+    @property
+    def ordinary(self) -> int:
+        """Time that requests take anywhere."""
+        cpu = ("daemon_cpu", "caller_cpu")
+        own = [c for c in self.causes if c["what"] in cpu and not self.is_taken(c)]
+        return sum(map(self.ns, _ORDINARY)) + sum(cause["ns"] for cause in own)
+
     def ns(self, what: str) -> int:
         return sum(cause["ns"] for cause in self.causes if cause["what"] == what)
 
@@ -211,6 +218,15 @@ class Digest:
             and ns >= threshold(code.value, "least_ns")
             and ns >= threshold(code.value, "least_of_recording") * self.seconds * 1e9
         )
+
+    def is_taken(self, cause: core.native.Cause) -> bool:
+        """Return whether somebody else had the CPU for which a thread was ready.
+
+        Caller and daemon wake each other up, often on one CPU: the one goes on until it sleeps.
+        """
+        own = {mount.daemon_pid for mount in self.source.session.mounts}
+        own |= {pid for pid, *_ in self.answer["processes"]}
+        return cause["pid"] is not None and cause["pid"] not in own
 
     @cached_property
     def slept(self) -> dict[tuple[object, ...], Group]:
@@ -577,21 +593,25 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
                     fix=f"raise or remove the quota: cat {shlex.quote(quota.cgroup)}/cpu.max",
                     more=digest.command("stages"),
                 )
+        others = [cause for cause in causes if digest.is_taken(cause)]
+        ns = min(ns, sum(cause["ns"] for cause in others))
         if not digest.counts(Code.CPU_TAKEN, ns):
             continue
         by: Counter[str] = Counter()
         pids: dict[str, int] = {}
-        for cause in sorted(causes, key=lambda cause: cause["ns"]):
-            if cause["pid"]:
-                name = digest.comm(cause["pid"]) or str(cause["pid"])
-                by[name] += cause["ns"]
-                pids[name] = cause["pid"]
-        most = by.most_common(1)[0] if by else None
-        subject: dict[str, Value] = {"whose": whose}
-        figures: dict[str, int | float] = {}
-        if most is not None:
-            subject |= {"comm": most[0], "pid": pids[most[0]]}
-            figures["taker_share"] = most[1] / sum(cause["ns"] for cause in causes)
+        for cause in sorted(others, key=lambda cause: cause["ns"]):
+            pid = cause["pid"] or 0
+            name = digest.comm(pid) or str(pid)
+            by[name] += cause["ns"]
+            pids[name] = pid
+        (most, its), *rest = by.most_common(_FEW)
+        subject: dict[str, Value] = {
+            "whose": whose,
+            "comm": most,
+            "pid": pids[most],
+            "others": tuple(name for name, _ in rest),
+        }
+        figures = {"taker_share": its / sum(cause["ns"] for cause in others)}
         yield _finding(
             digest,
             Code.CPU_TAKEN,

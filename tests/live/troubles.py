@@ -302,6 +302,29 @@ def negative_lookups(stage: Stage) -> Set:
     return Set([mount], python(NEGATIVE, mount))
 
 
+def background_limit(stage: Stage) -> Set:
+    """Six readers through the page cache: reads ahead go one at a time."""
+    mount = stage.faultfs("--read=sleep:2000", "-o", "max_background=1")
+    reads = " & ".join(f"head -c 4M {mount}/d0/f{n} >/dev/null" for n in range(6))
+    return Set([mount], ["sh", "-c", f"{reads} & wait"])
+
+
+def metadata(stage: Stage) -> Set:
+    mount = stage.faultfs()
+    dd = ["dd", "if=/dev/zero", f"of={mount}/d0/f0", "bs=4k", "count=2000", "conv=notrunc"]
+    return Set([mount], dd)
+
+
+def read_again(stage: Stage) -> Set:
+    mount = stage.faultfs()
+    return Set([mount], ["sh", "-c", f"for n in $(seq 20); do cat {mount}/d0/f0 >/dev/null; done"])
+
+
+def list_and_stat(stage: Stage) -> Set:
+    mount = stage.samplefs()
+    return Set([mount.path], ["find", str(mount.path), "-size", "+1M"])
+
+
 def errors_frequent(stage: Stage) -> Set:
     mount = stage.faultfs("--fail=open:5")
     return Set([mount], ["sh", "-c", f"cat {mount}/d[0-2]/f* 2>/dev/null; true"])
@@ -317,7 +340,7 @@ def quiet_find(stage: Stage) -> Set:
 
 def quiet_sample(stage: Stage) -> Set:
     mount = stage.samplefs()
-    return Set([mount.path], ["find", str(mount.path), "-size", "+1M"])
+    return Set([mount.path], ["find", str(mount.path), "-name", "file-00*"])
 
 
 def quiet_read(stage: Stage) -> Set:
@@ -348,7 +371,21 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
     "slow_disk": (slow_disk, "slow_disk"),
     "small_requests": (small_requests, "small_requests"),
     "negative_lookups": (negative_lookups, "negative_lookups"),
+    "background_limit": (background_limit, "background_limit"),
+    "list_and_stat": (list_and_stat, "stat_for_each_entry"),
+    "read_again": (read_again, "read_again"),
 }
+# Found, but not first.
+MINOR: dict[str, tuple[Trouble, str]] = {
+    "metadata": (metadata, "metadata_for_each_write"),
+    "errors_frequent": (errors_frequent, "errors_frequent"),
+}
+PAIRS = (
+    "slow_directory+slow_server",
+    "slow_directory+caches_off",
+    "caches_off+negative_lookups",
+    "slow_server+small_requests",
+)
 QUIET: dict[str, Trouble] = {
     "quiet_find": quiet_find,
     "quiet_sample": quiet_sample,

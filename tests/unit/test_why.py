@@ -254,10 +254,14 @@ def test_cpu(rule: Any) -> None:
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER)
     own = cause("daemon_cpu", 100 * MS)
     result = rule(causes=[taken, own, cause("passing", 600 * MS)])
-    assert codes(result) == ["cpu_taken"]
+    assert codes(result) == ["cpu_taken"] and result.findings[0].share == 0.3
     reason = result.findings[0].reason
-    assert reason.subject["comm"] == "other" and reason.figures["taker_share"] == 0.75
+    assert reason.subject["comm"] == "other" and reason.figures["taker_share"] == 1
     assert codes(rule(causes=[cause("daemon_cpu", 140 * MS, pid=OTHER)])) == []
+    # The caller itself, or nobody, had the CPU.
+    for pid in (PID, None):
+        result = rule(causes=[cause("daemon_cpu", 400 * MS, pid=pid)])
+        assert codes(result) == [] and result.ordinary_share == 0.4
     callers = rule(causes=[cause("caller_cpu", 300 * MS, pid=OTHER)])
     assert callers.findings[0].reason.subject["whose"] == "workload"
 

@@ -6,9 +6,7 @@ use fusetools_core::events::Meaning;
 use fusetools_core::named::tell;
 use fusetools_core::operations::Operation;
 use fusetools_core::stitch::{FATES, OUTSIDE};
-use fusetools_core::why::{
-    Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS,
-};
+use fusetools_core::why::{Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS};
 use fusetools_core::Reader;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -198,8 +196,15 @@ pub fn why<'py>(
     let asked = why.asked.iter().map(|again| again_dict(py, again));
     dict.set_item("asked", asked.collect::<PyResult<Vec<_>>>()?)?;
     let flights = why.background.iter();
-    let flights =
-        flights.map(|row| (known(row.connection), row.requests, row.most, row.mean, row.ns));
+    let flights = flights.map(|row| {
+        (
+            known(row.connection),
+            row.requests,
+            row.most,
+            row.mean,
+            row.ns,
+        )
+    });
     dict.set_item("background", flights.collect::<Vec<_>>())?;
     let sizes = why.sizes.iter().map(|of| transfers_dict(py, of));
     dict.set_item("transfers", sizes.collect::<PyResult<Vec<_>>>()?)?;

@@ -73,7 +73,16 @@ mod tests {
 
     #[test]
     fn mean_and_maximum_while_any_is_in_flight() {
-        let changes = vec![(0, 1), (10, -1), (10, 1), (20, 1), (30, -1), (40, -1), (90, 1), (100, -1)];
+        let changes = vec![
+            (0, 1),
+            (10, -1),
+            (10, 1),
+            (20, 1),
+            (30, -1),
+            (40, -1),
+            (90, 1),
+            (100, -1),
+        ];
         let row = of_connection((7, changes));
         assert_eq!((row.requests, row.most, row.ns), (4, 2, 50));
         assert!((row.mean - 60.0 / 50.0).abs() < 1e-9);
