@@ -1087,9 +1087,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.HAMMER: (
         "{comm} (pid {pid}) makes {requests_share} of all requests",
         lambda words: (
-            f"{words['same']} of its {words['requests']} are {_at(words, 'of')}, "
-            f"{words['per_second']} requests a second; {words['time_share']} of the callers' "
-            "waiting"
+            f"{words['same']} times {_at(words, 'of')}, {words['per_second']} requests a second; "
+            f"{words['time_share']} of the callers' waiting"
         ),
     ),
     Code.CACHES_OFF: (

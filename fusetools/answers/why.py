@@ -692,14 +692,17 @@ def _hammer(digest: Digest) -> Iterator[Finding]:
         return
     pid, requests, _ = max(processes, key=lambda row: row[1])
     rows = [row for row in digest.answer["of_process"] if row[0] == pid]
-    # One stat makes up to three requests: of the directory, the name in it, and the attributes.
-    rows = sorted(rows, key=lambda row: -row[3])[:3]
-    same = sum(n for *_, n, _ in rows)
-    _, operation, node, _, _ = max(rows, key=lambda row: (row[1] != "lookup", row[3]))
+    # The lookups on the way to a file are about its directories.
+    lookups = sum(n for _, operation, _, n, _ in rows if operation == "lookup")
+    rows = [row for row in rows if row[1] != "lookup"]
+    if not rows:
+        return
+    _, operation, node, same, _ = max(rows, key=lambda row: row[3])
     rate = requests / digest.seconds
     if (
         requests < threshold(code.value, "least_requests_share") * all_requests
-        or same < threshold(code.value, "least_same_share") * requests
+        or same < threshold(code.value, "least_same_share") * (requests - lookups)
+        or same < threshold(code.value, "least_others") * 10
         or all_requests - requests < threshold(code.value, "least_others")
         or rate < threshold(code.value, "least_per_second")
     ):
@@ -857,17 +860,25 @@ def _metadata(digest: Digest) -> Iterator[Finding]:
 def _read_again(digest: Digest) -> Iterator[Finding]:
     """Find files that are read several times because each open drops their pages."""
     code = Code.READ_AGAIN
-    needed = digest.needless("needed", ["read"])[1]
+    small = digest.needless("small", ["read"])[1]
     for row in digest.answer["transfers"]:
-        for node, requests, ns, size, opens, end in row["files"][:1]:
+        for node, requests, _, size, opens, end in row["files"][:1]:
             if row["operation"] != "read" or not end or opens < 2:
                 continue
             if size < threshold(code.value, "least_bytes"):
                 continue
             if size < threshold(code.value, "least_times") * end:
                 continue
-            ns = min(ns, needed) if row["waits"] else 0
-            if row["waits"] and not digest.counts(code, ns):
+            # Also the part of waits for pages that reads in the background brought.
+            own = (
+                ns
+                for cause in digest.causes
+                if cause["what"] in _ORDINARY
+                for operation, file, _, ns in cause["places"]
+                if (operation, file) == ("read", node)
+            )
+            ns = max(int(digest.kept * sum(own)) - small, 0)
+            if not digest.counts(code, ns):
                 continue
             path, _ = digest.path(node)
             yield _finding(

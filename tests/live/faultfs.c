@@ -1,7 +1,7 @@
 /* A FUSE file system with settable faults, to find out whether `fusetools why` names them.
  *
  *   faultfs [--OPERATION=sleep|spin|lock|child:MICROSECONDS[:PREFIX]]... [--attr=S] [--entry=S] [--negative=S]
- *           [--direct] [--fail=OPERATION:ERRNO] [libfuse's options] MOUNTPOINT
+ *           [--direct] [--background=N] [--fail=OPERATION:ERRNO] [libfuse's options] MOUNTPOINT
  *
  * It serves directories /d0 … /d9 and /slow, each with files f0 … f99 of 8 MiB of zeros; what is
  * written is dropped. A fault holds for operations on paths that begin with PREFIX. `lock` sleeps
@@ -28,7 +28,7 @@ struct fault {
   char prefix[64];
 };
 static struct fault faults[16];
-static int n_faults, direct, fail_errno;
+static int n_faults, direct, background, fail_errno;
 static char fail_operation[32];
 static double attr = 1, entry = 1, negative = 0;
 static pthread_mutex_t the_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -142,7 +142,7 @@ static int m_getxattr(const char *path, const char *name, char *value, size_t si
 }
 
 static void *m_init(struct fuse_conn_info *conn, struct fuse_config *config) {
-  (void)conn;
+  if (background) conn->max_background = background;
   config->attr_timeout = attr;
   config->entry_timeout = entry;
   config->negative_timeout = negative;
@@ -168,7 +168,8 @@ int main(int argc, char **argv) {
     char operation[32];
     struct fault f = {0};
     if (sscanf(argv[i], "--attr=%lf", &attr) == 1 || sscanf(argv[i], "--entry=%lf", &entry) == 1 ||
-        sscanf(argv[i], "--negative=%lf", &negative) == 1)
+        sscanf(argv[i], "--negative=%lf", &negative) == 1 ||
+        sscanf(argv[i], "--background=%d", &background) == 1)
       continue;
     if (sscanf(argv[i], "--fail=%31[a-z]:%d", fail_operation, &fail_errno) == 2) continue;
     if (!strcmp(argv[i], "--direct")) direct = 1;

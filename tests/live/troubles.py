@@ -304,7 +304,7 @@ def negative_lookups(stage: Stage) -> Set:
 
 def background_limit(stage: Stage) -> Set:
     """Six readers through the page cache: reads ahead go one at a time."""
-    mount = stage.faultfs("--read=sleep:2000", "-o", "max_background=1")
+    mount = stage.faultfs("--read=sleep:2000", "--background=1")
     reads = " & ".join(f"head -c 4M {mount}/d0/f{n} >/dev/null" for n in range(6))
     return Set([mount], ["sh", "-c", f"{reads} & wait"])
 

@@ -362,8 +362,11 @@ def test_one_hammering_process(rule: Any) -> None:
     alone = {**parts, "processes": [(OTHER, 1000, 1000 * MS)]}
     assert codes(rule(**alone)) == ["caches_off"]
     spread = [(OTHER, "getattr", node, 97, 80 * MS) for node in range(3)]
-    three = [(OTHER, name, 0, 323, 80 * MS) for name in ("lookup", "getattr", "access")]
-    assert codes(rule(**{**parts, "of_process": three})) == ["hammer"]
+    # Lookups are about directories.
+    both = [(OTHER, "lookup", 2, 646, 80 * MS), (OTHER, "getattr", 0, 320, 80 * MS)]
+    assert codes(rule(**{**parts, "of_process": both})) == ["hammer"]
+    files = [both[0], *((OTHER, "getattr", node, 100, MS) for node in range(3))]
+    assert codes(rule(**{**parts, "of_process": files})) == ["caches_off"]
     assert codes(rule(**{**parts, "of_process": spread})) == ["caches_off"]
 
 
@@ -414,12 +417,19 @@ def test_small_requests(rule: Any) -> None:
 
 def test_read_again(rule: Any) -> None:
     files = [(0, 1000, 900 * MS, 60_000_000, 20, 3_000_000)]
-    result = rule(transfers=[transfers(131072, files=files)], causes=[cause("passing", 1000 * MS)])
-    assert codes(result) == ["read_again"]
+    parts = {"causes": [cause("passing", 1000 * MS)]}
+    result = rule(transfers=[transfers(131072, files=files)], **parts)
+    assert codes(result) == ["read_again"] and result.findings[0].share == 1
+    # In the background, the part of the waits for pages counts.
+    page = cause("outside", 400 * MS, how="page", syscall="read", places=[])
+    reads = [cause("passing", 90 * MS, background=True), cause("on_cpu", 600 * MS, places=[])]
+    background = [transfers(131072, files=files, waits=False)]
+    result = rule(transfers=background, causes=[page, *reads])
+    assert codes(result) == ["read_again"] and result.findings[0].share == 0.4
     figures = result.findings[0].reason.figures
     assert (figures["opens"], figures["times"]) == (20, 20.0)
     once = [(0, 1000, 900 * MS, 60_000_000, 20, 50_000_000)]
-    assert codes(rule(transfers=[transfers(131072, files=once)])) == []
+    assert codes(rule(transfers=[transfers(131072, files=once)], **parts)) == []
 
 
 def test_metadata_for_each_write(rule: Any) -> None:
