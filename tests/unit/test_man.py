@@ -106,6 +106,7 @@ REAL = [
     "errors",
     "queue",
     "flame",
+    "why",
 ]
 EXAMPLE = re.compile(
     rf"(^\$ (fusetools (?:{'|'.join(REAL)})(?: [^|\n]*)?)\n)((?:.*\n)*?)(?=\.Ed)", re.M
@@ -129,7 +130,7 @@ def test_examples_are_real(
         if name in ("diff", "compare") or recording == "perf.data":
             data.unpack(source, tmp_path / recording)
     monkeypatch.chdir(tmp_path)
-    if name == "stages":
+    if name in ("stages", "why"):
         shutil.copy(ROOT / "samples/recordings/demo.data", "perf.data")
     if name in ("graph", "flame"):
         data.unpack("cernvmfs-6.1/trace.dat.zst", tmp_path / "trace.dat")

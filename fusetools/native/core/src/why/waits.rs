@@ -609,3 +609,156 @@ impl Threads {
         ready.next().map_or(0, |done| done.taker)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FUTEX: u64 = 202;
+    const PREAD: u64 = 17;
+    const READ: u64 = 0;
+    const CLOCK_NANOSLEEP: u64 = 230;
+    const SLEEPS: u64 = 1;
+    const DISK: u64 = 2;
+    const LOCK: u64 = 0x7000;
+
+    /// Threads of process 500 are tracked; 900 is another one.
+    struct Script(Threads);
+
+    impl Script {
+        fn new() -> Script {
+            Script(Threads::new(Arch::X86_64, 0xff, [500].into_iter()))
+        }
+
+        fn event(&mut self, time: u64, tid: i32, role: Role, v: [u64; 4]) -> &mut Script {
+            let pid = if tid < 600 { 500 } else { tid };
+            let ev = Ev {
+                time,
+                pid,
+                tid,
+                kind: 0,
+                cpu: 0,
+                v,
+            };
+            self.0.event(&ev, role);
+            self
+        }
+
+        fn enters(
+            &mut self,
+            time: u64,
+            tid: i32,
+            call: u64,
+            first: u64,
+            third: u64,
+        ) -> &mut Script {
+            self.event(time, tid, Role::SysEnter, [call, first, third, ABSENT])
+        }
+
+        fn switch(&mut self, time: u64, prev: i32, state: u64, next: i32) -> &mut Script {
+            let v = [prev as u64, state, next as u64, ABSENT];
+            self.event(time, prev, Role::Switch, v)
+        }
+
+        fn wakes(&mut self, time: u64, tid: i32, woken: i32) -> &mut Script {
+            self.event(time, tid, Role::Waking, [woken as u64, 0, ABSENT, ABSENT])
+        }
+
+        /// Return the only wait of a thread: (asleep, ready, cause).
+        fn wait(&mut self, tid: i32) -> (u64, u64, Cause, i32) {
+            let parts = self.0.waits(tid, 0, 10_000);
+            assert_eq!(parts.len(), 1, "{parts:?}");
+            let part = parts[0];
+            (
+                part.blocked,
+                part.runnable,
+                self.0.cause(part.cause),
+                part.taker,
+            )
+        }
+    }
+
+    #[test]
+    fn a_lock_is_what_its_holder_does() {
+        let mut script = Script::new();
+        // 501 holds the lock, and sleeps; 502 waits for it.
+        script
+            .enters(10, 501, CLOCK_NANOSLEEP, 0, 0)
+            .switch(20, 501, SLEEPS, 502)
+            .enters(30, 502, FUTEX, LOCK, CONTENDED)
+            .switch(40, 502, SLEEPS, 0)
+            .switch(900, 0, 0, 501)
+            .event(
+                910,
+                501,
+                Role::SysExit,
+                [CLOCK_NANOSLEEP, 0, ABSENT, ABSENT],
+            )
+            .enters(920, 501, FUTEX, LOCK, 1)
+            .wakes(940, 501, 502)
+            .switch(1000, 501, SLEEPS, 502);
+        let (blocked, runnable, cause, taker) = script.wait(502);
+        assert_eq!((blocked, runnable), (900, 60));
+        assert_eq!((cause.how, cause.lock), (How::Sleep, LOCK));
+        assert_eq!((cause.syscall, cause.helper), (CLOCK_NANOSLEEP, true));
+        // The holder had the CPU until then.
+        assert_eq!(taker, 500);
+    }
+
+    #[test]
+    fn a_holder_that_was_idle_before_did_not_hold_it() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 3, 0)
+            .switch(20, 501, SLEEPS, 502)
+            .enters(30, 502, FUTEX, LOCK, CONTENDED)
+            .switch(40, 502, SLEEPS, 0)
+            // A caller makes a request, which 501 reads; then 501 computes for 100 ns with the lock.
+            .enters(800, 900, READ, 4, 0)
+            .event(810, 900, Role::Begin, [1, 45, 15, ABSENT])
+            .wakes(820, 900, 501)
+            .switch(840, 900, SLEEPS, 501)
+            .wakes(940, 501, 502)
+            .switch(950, 501, SLEEPS, 502);
+        let (_, _, cause, _) = script.wait(502);
+        assert_eq!((cause.how, cause.lock), (How::OnCpu, LOCK));
+    }
+
+    #[test]
+    fn uninterruptible_reads_are_of_a_disk() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, PREAD, 3, 4096)
+            .switch(20, 501, DISK, 0)
+            .switch(520, 900, 0, 501);
+        let (blocked, runnable, cause, taker) = script.wait(501);
+        // No wake-up was recorded.
+        assert_eq!((blocked, runnable, cause.how), (500, 0, How::Disk));
+        assert_eq!((cause.syscall, cause.helper, taker), (PREAD, false, 900));
+    }
+
+    #[test]
+    fn a_preempted_thread_lacks_the_cpu_that_another_process_has() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, PREAD, 3, 4096)
+            .switch(20, 501, 0x100, 900)
+            .switch(320, 900, 0x100, 501);
+        let (blocked, runnable, _, taker) = script.wait(501);
+        assert_eq!((blocked, runnable, taker), (0, 300, 900));
+        // Of a part of the span, only a part counts.
+        assert_eq!(script.0.waits(501, 100, 200)[0].runnable, 100);
+    }
+
+    #[test]
+    fn a_wait_for_another_process_names_it() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 7, 0)
+            .switch(20, 501, SLEEPS, 0)
+            .wakes(500, 900, 501)
+            .switch(520, 900, SLEEPS, 501);
+        let (_, _, cause, _) = script.wait(501);
+        assert_eq!((cause.how, cause.pid, cause.fd), (How::Process, 900, 7));
+    }
+}
