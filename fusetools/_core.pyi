@@ -539,8 +539,8 @@ class Why(Answer):
     classes: list[tuple[str, str, int, int, int]]
     class_places: list[tuple[str, str, int, int, int]]
     listed: tuple[int, _Total]
-    threads: int
-    waiters: int
+    threads: list[tuple[int | None, int]]  # connection, number that served
+    waiters: list[tuple[int | None, int]]  # callers that waited for one
     comms: list[tuple[int, str]]
     nodes: list[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
     causes: list[Cause]

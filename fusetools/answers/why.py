@@ -167,13 +167,16 @@ class Digest:
 
         Waits for pages on a mount that had as many reads in flight as it may have are in
         ``limited``."""
-        pages = [c for c in self.causes if c["what"] == "outside" and c["how"] == "page"]
-        for page in pages:
+        kinds = ("page", "other", "blocked")
+        waits = [c for c in self.causes if c["what"] == "outside" and c["how"] in kinds]
+        for page in waits:
             mount = self.mount(page)
             flights = [row for row in self.answer["background"] if row[0] == page["connection"]]
             most = mount.limits.get("max_background", 0) if mount else 0
             if flights and most and flights[0][3] >= _WHOLE * most:
                 self.limited.append(page)
+                continue
+            if page["how"] != "page":
                 continue
             reads = [
                 cause
@@ -210,6 +213,11 @@ class Digest:
 
     def ns(self, what: str) -> int:
         return sum(cause["ns"] for cause in self.causes if cause["what"] == what)
+
+    def ns_on(self, what: str, connection: int | None) -> int:
+        """Return the time of a kind of causes on one mount."""
+        causes = (cause for cause in self.causes if cause["connection"] == connection)
+        return sum(cause["ns"] for cause in causes if cause["what"] == what)
 
     def counts(self, code: Code, ns: float) -> bool:
         """Return whether a cause's time is worth a finding."""
@@ -261,20 +269,20 @@ class Digest:
             return mount, how
         return mount, how, cause["syscall"]
 
-    @cached_property
-    def worked(self) -> int:
-        """Time in which the daemon's threads had requests in hand."""
-        return sum(map(self.ns, ("slept", "on_cpu", "computes", "daemon_cpu")))
+    def worked(self, connection: int | None) -> int:
+        """Return the time in which a mount's daemon had requests in hand."""
+        states = ("slept", "on_cpu", "computes", "daemon_cpu")
+        return sum(self.ns_on(what, connection) for what in states)
 
-    @cached_property
-    def dominant(self) -> tuple[object, ...]:
-        """Return the kind of most of the daemon's time with requests, if it is more than half of
-        it; else ()."""
-        most = threshold(Code.FEW_THREADS.value, "least_dominant") * self.worked
-        if self.worked and self.ns("daemon_cpu") >= most:
-            return ("daemon_cpu",)
+    def dominant(self, connection: int | None) -> tuple[object, ...]:
+        """Return the kind of most of a daemon's time with requests, if it is more than half of it;
+        else ()."""
+        worked = self.worked(connection)
+        most = threshold(Code.FEW_THREADS.value, "least_dominant") * worked
+        if worked and self.ns_on("daemon_cpu", connection) >= most:
+            return connection, "daemon_cpu"
         for kind, group in self.slept.items():
-            if kind[1] == "lock" and group.ns >= most:
+            if kind[:2] == (connection, "lock") and group.ns >= most:
                 return kind
         return ()
 
@@ -473,8 +481,10 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
     for kind, group in digest.slept.items():
         code = _SLEEPS.get(str(kind[1]), Code.DAEMON_WAITS)
         ns = group.ns
-        if digest.dominant == kind:
-            ns += digest.ns("no_thread")
+        connection = group.most["connection"]
+        dominates = digest.dominant(connection) == kind
+        if dominates:
+            ns += digest.ns_on("no_thread", connection)
         if not digest.counts(code, ns):
             continue
         most = group.most
@@ -491,10 +501,9 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
         if code == Code.DAEMON_LOCK:
             subject["lock"] = f"{most['lock']:#x}"
             subject["holder"] = last if most["helper"] else ""
-            if digest.dominant == kind:
-                figures["no_thread_ns"] = digest.ns("no_thread")
-            if digest.worked:
-                figures["lock_share"] = group.ns / digest.worked
+            if dominates:
+                figures["no_thread_ns"] = digest.ns_on("no_thread", connection)
+            figures["lock_share"] = group.ns / (digest.worked(connection) or 1)
         elif most["helper"]:
             subject["helper"] = last
         if code == Code.SLOW_SERVER:
@@ -539,18 +548,34 @@ def _read_ahead(digest: Digest, cause: core.native.Cause, place: Place) -> str:
 
 def _few_threads(digest: Digest) -> Iterator[Finding]:
     """Find requests that waited because all threads were busy with others."""
-    code, ns = Code.FEW_THREADS, digest.ns("no_thread")
-    if digest.dominant or not digest.counts(code, ns):
+    code = Code.FEW_THREADS
+    of = {cause["connection"] for cause in digest.causes if cause["what"] == "no_thread"}
+    for connection in sorted(of, key=lambda number: number or 0):
+        if not digest.dominant(connection):
+            yield from _threads_of(digest, code, connection)
+
+
+def _threads_of(digest: Digest, code: Code, connection: int | None) -> Iterator[Finding]:
+    """Find too few threads of a mount's daemon."""
+    ns = digest.ns_on("no_thread", connection)
+    if not digest.counts(code, ns):
         return
-    causes = [cause for cause in digest.causes if cause["what"] == "no_thread"]
-    threads, callers = digest.answer["threads"], digest.answer["waiters"]
+    causes = [
+        cause
+        for cause in digest.causes
+        if (cause["what"], cause["connection"]) == ("no_thread", connection)
+    ]
+    served = dict(digest.answer["threads"])
+    threads = served.get(connection, 0)
+    callers = dict(digest.answer["waiters"]).get(connection, 0)
     figures: dict[str, int | float] = {"threads": threads, "callers": callers}
     subject: dict[str, Value] = {"daemon": digest.daemon(max(causes, key=lambda c: c["ns"]))}
     fix = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
     if threads == 1:
         fix = "let it serve with several threads (libfuse: without -s)"
     against = []
-    on_cpu = (digest.ns("on_cpu") + digest.ns("computes")) / (digest.worked or 1)
+    busy = sum(digest.ns_on(what, connection) for what in ("on_cpu", "computes"))
+    on_cpu = busy / (digest.worked(connection) or 1)
     cpus = digest.source.session.host.cpus
     if cpus and threads >= cpus and on_cpu >= threshold(code.value, "least_dominant"):
         against.append(Reason(Code.WHY_THREADS_BUSY, {}, {"cpu_share": on_cpu, "cpus": cpus}))
@@ -572,8 +597,9 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
     sides = (("daemon", "daemon_cpu"), ("workload", "caller_cpu"))
     for whose, what in sides:
         ns = digest.ns(what)
-        if whose == "daemon" and digest.dominant == (what,):
-            ns += digest.ns("no_thread")
+        for connection in {c["connection"] for c in digest.causes} if whose == "daemon" else ():
+            if digest.dominant(connection) == (connection, what):
+                ns += digest.ns_on("no_thread", connection)
         causes = [cause for cause in digest.causes if cause["what"] == what]
         rows = [row for row in digest.facts.throttled if row.whose == whose]
         # A quota of a cgroup above counts the same waits again.
@@ -594,7 +620,9 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
                     more=digest.command("stages"),
                 )
         others = [cause for cause in causes if digest.is_taken(cause)]
-        ns = min(ns, sum(cause["ns"] for cause in others))
+        taken = sum(cause["ns"] for cause in others)
+        # Without a free thread as all of them lacked a CPU: for the same reasons.
+        ns = min(ns, int(taken * max(ns / (sum(cause["ns"] for cause in causes) or 1), 1)))
         if not digest.counts(Code.CPU_TAKEN, ns):
             continue
         by: Counter[str] = Counter()
@@ -644,23 +672,26 @@ def _daemon_cpu(digest: Digest) -> Iterator[Finding]:
 def _outside(digest: Digest) -> Iterator[Finding]:
     """Find waits of callers outside of requests: for the writing of dirty pages, for pages, for
     the lock of an inode."""
-    for how, code in _OUTSIDE.items():
-        causes = [c for c in digest.causes if c["what"] == "outside" and c["how"] == how]
+    groups: dict[tuple[Code, int | None], list[core.native.Cause]] = defaultdict(list)
+    for cause in digest.causes:
+        if cause["what"] == "outside" and cause["how"] in _OUTSIDE:
+            limited = cause in digest.limited
+            code = Code.BACKGROUND_LIMIT if limited else _OUTSIDE[cause["how"]]
+            groups[code, cause["connection"]].append(cause)
+    for (code, connection), causes in groups.items():
         ns = sum(cause["ns"] for cause in causes)
-        if not causes or not digest.counts(code, ns):
+        if not digest.counts(code, ns):
             continue
         most = max(causes, key=lambda cause: cause["ns"])
         mount = digest.mount(most)
-        connection = most["connection"]
         subject: dict[str, Value] = {"syscall": most["syscall"] or ""}
         if mount is not None:
             subject["path"] = mount.path
         figures: dict[str, int | float] = {"calls": sum(c["requests"] for c in causes)}
         fix = ""
-        if how == "dirty_throttling" and connection is not None:
+        if code == Code.DIRTY_THROTTLING and connection is not None:
             fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   (1 for FUSE)"
-        if most in digest.limited and mount is not None and connection is not None:
-            code = Code.BACKGROUND_LIMIT
+        if code == Code.BACKGROUND_LIMIT and mount is not None and connection is not None:
             (flight, *_) = (row for row in digest.answer["background"] if row[0] == connection)
             figures |= {
                 "callers": len({pid for cause in causes for pid, *_ in cause["callers"]}),
@@ -731,7 +762,12 @@ def _hammer(digest: Digest) -> Iterator[Finding]:
 def _caches_off(digest: Digest) -> Iterator[Finding]:
     """Find questions that are asked again though nothing has changed."""
     code = Code.CACHES_OFF
-    rows = [row for row in digest.answer["asked"] if not row["negative"] and row["saved"][0]]
+    # Timeouts cover nothing else: extended attributes, for one, are asked for each time.
+    rows = [
+        row
+        for row in digest.answer["asked"]
+        if row["operation"] in ("lookup", "getattr") and not row["negative"] and row["saved"][0]
+    ]
     saved = sum(row["saved"][0] for row in rows)
     if not rows or saved < threshold(code.value, "least_saved"):
         return
@@ -860,6 +896,8 @@ def _metadata(digest: Digest) -> Iterator[Finding]:
 def _read_again(digest: Digest) -> Iterator[Finding]:
     """Find files that are read several times because each open drops their pages."""
     code = Code.READ_AGAIN
+    if digest.hammering:  # its time is in no file's
+        return
     small = digest.needless("small", ["read"])[1]
     for row in digest.answer["transfers"]:
         for node, requests, _, size, opens, end in row["files"][:1]:
@@ -895,6 +933,7 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
                 fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache)",
                 more=digest.command("slow", "read", *(["--path", path] if path else [])),
             )
+            return
 
 
 def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:

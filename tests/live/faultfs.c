@@ -90,18 +90,20 @@ static int m_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_t
                      struct fuse_file_info *fi, enum fuse_readdir_flags flags) {
   (void)offset, (void)fi, (void)flags;
   char name[32];
+  struct stat st = {.st_mode = S_IFDIR};
   fault("readdir", path);
   if (!strcmp(path, "/")) {
     for (int i = 0; i < 10; i++) {
       snprintf(name, sizeof name, "d%d", i);
-      fill(buffer, name, NULL, 0, 0);
+      fill(buffer, name, &st, 0, 0);
     }
-    fill(buffer, "slow", NULL, 0, 0);
+    fill(buffer, "slow", &st, 0, 0);
     return 0;
   }
+  st.st_mode = S_IFREG;
   for (int i = 0; i < FILES; i++) {
     snprintf(name, sizeof name, "f%d", i);
-    fill(buffer, name, NULL, 0, 0);
+    fill(buffer, name, &st, 0, 0);
   }
   return 0;
 }

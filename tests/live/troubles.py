@@ -281,7 +281,7 @@ def slow_disk(stage: Stage) -> Set:
     entry = mount_entry(below)
     assert entry is not None
     place = stage.place("mnt")
-    bindfs = stage.spawn("bindfs", "-f", below, place)
+    bindfs = stage.spawn("bindfs", "--multithreaded", "-f", below, place)
     mount = stage.mounted(place, bindfs)
     root = Path("/sys/fs/cgroup/blkio")
     group = root / f"troubles-{os.getpid()}"
@@ -383,8 +383,8 @@ MINOR: dict[str, tuple[Trouble, str]] = {
 PAIRS = (
     "slow_directory+slow_server",
     "slow_directory+caches_off",
-    "caches_off+negative_lookups",
-    "slow_server+small_requests",
+    "lock+few_threads",
+    "slow_server+slow_disk",
 )
 QUIET: dict[str, Trouble] = {
     "quiet_find": quiet_find,

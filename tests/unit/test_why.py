@@ -130,8 +130,8 @@ EMPTY: dict[str, Any] = {
     "classes": [("needed", "read", PID, 1000, 1000 * MS)],
     "class_places": [("needed", "read", 0, 1000, 1000 * MS)],
     "listed": (0, (0, 0, 0)),
-    "threads": 10,
-    "waiters": 1,
+    "threads": [(None, 10)],
+    "waiters": [(None, 1)],
     "comms": [(PID, COMM), (OTHER, "other")],
     "nodes": [(None, ("dir/file", True)), (None, ("dir/other", True)), (None, ("c", True))],
     "causes": [],
@@ -243,14 +243,27 @@ def test_a_lock_takes_the_time_without_a_free_thread(rule: Any) -> None:
     ]
 
 
+def test_each_mount_has_its_own_threads(rule: Any) -> None:
+    lock = cause("slept", 300 * MS, **LOCK, connection=1)
+    threads = cause("no_thread", 300 * MS, connection=2)
+    sleep = cause("slept", 50 * MS, how="sleep", syscall="clock_nanosleep", connection=2)
+    result = rule(causes=[lock, threads, sleep], threads=[(1, 10), (2, 1)], waiters=[(2, 8)])
+    assert codes(result) == ["daemon_lock", "few_threads"]
+    assert result.findings[1].reason.figures["threads"] == 1
+
+
 def test_few_threads(rule: Any) -> None:
     sleep = cause("slept", 200 * MS, how="sleep", syscall="clock_nanosleep")
-    result = rule(causes=[cause("no_thread", 800 * MS), sleep], threads=1, waiters=8)
+    result = rule(
+        causes=[cause("no_thread", 800 * MS), sleep], threads=[(None, 1)], waiters=[(None, 8)]
+    )
     assert codes(result) == ["few_threads", "daemon_sleeps"]
     reason = result.findings[0].reason
     assert (reason.figures["threads"], reason.figures["callers"]) == (1, 8)
     # One caller: a thread is busy for a while after its reply.
-    assert "few_threads" not in codes(rule(causes=[cause("no_thread", 240 * MS)], threads=1))
+    assert "few_threads" not in codes(
+        rule(causes=[cause("no_thread", 240 * MS)], threads=[(None, 1)])
+    )
 
 
 def test_cpu(rule: Any) -> None:

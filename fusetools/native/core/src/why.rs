@@ -218,8 +218,9 @@ pub struct Why<'a> {
     pub listed: Total,
     /// Lists of directories.
     pub lists: u64,
-    pub threads: FxHashSet<i32>,
-    pub waiters: FxHashSet<i32>,
+    /// Threads that served, and callers that waited for one, by connection.
+    pub threads: FxHashSet<(u64, i32)>,
+    pub waiters: FxHashSet<(u64, i32)>,
     /// Names of processes.
     pub comms: FxHashMap<i32, String>,
     /// Files by number, with their path and connection.
@@ -495,7 +496,7 @@ impl<'a> Why<'a> {
                     self.part(What::DaemonCpu, connection, taker, no_cpu);
                     self.part(What::Passing, connection, 0, ns - no_thread - no_cpu);
                     if no_thread > 0 {
-                        self.waiters.insert(story.tid);
+                        self.waiters.insert((connection, story.tid));
                     }
                 }
                 (READ.., ..=REPLY) if worker >= 0 => {
@@ -656,8 +657,9 @@ impl Listener for Why<'_> {
         let cut = Cut::new(story);
         let node = self.node(known);
         self.tracked.serves(story.daemon_pid);
-        self.threads
-            .extend(Some(story.daemon_tid).filter(|tid| *tid >= 0));
+        if story.daemon_tid >= 0 && self.threads.len() < MOST_NODES {
+            self.threads.insert((story.connection, story.daemon_tid));
+        }
         let waits = story.waits || (story.fate != Fate::Matched && story.operation.has_caller());
         if waits {
             self.waited(known, &cut, node);

@@ -1,5 +1,6 @@
 //! Causes of callers' waiting.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fusetools_core::events::Meaning;
@@ -182,8 +183,15 @@ pub fn why<'py>(
     });
     dict.set_item("class_places", places.collect::<Vec<_>>())?;
     dict.set_item("listed", (why.lists, sums(&why.listed)))?;
-    dict.set_item("threads", why.threads.len())?;
-    dict.set_item("waiters", why.waiters.len())?;
+    for (name, of) in [("threads", &why.threads), ("waiters", &why.waiters)] {
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        for (connection, _) in of {
+            *counts.entry(*connection).or_default() += 1;
+        }
+        let counts = counts.into_iter();
+        let counts = counts.map(|(connection, count)| (known(connection), count));
+        dict.set_item(name, counts.collect::<Vec<_>>())?;
+    }
     dict.set_item("comms", why.comms.iter().collect::<Vec<_>>())?;
     let nodes = why.nodes.iter().map(|(connection, path)| {
         let path = path.as_ref().map(|path| (path.text.as_str(), path.whole));

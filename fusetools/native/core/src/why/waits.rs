@@ -746,7 +746,7 @@ mod tests {
             .switch(320, 900, 0x100, 501);
         let (blocked, runnable, _, taker) = script.wait(501);
         assert_eq!((blocked, runnable, taker), (0, 300, 900));
-        // Of a part of the span, only a part counts.
+        // Only the part within the span counts.
         assert_eq!(script.0.waits(501, 100, 200)[0].runnable, 100);
     }
 
