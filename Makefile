@@ -51,7 +51,8 @@ $(VENV)/.tested: $(VENV)/.built setup.cfg
 	@touch $@
 
 samples:
-	@$(MAKE) --no-print-directory -C samples/fs
+	@$(MAKE) --question -C samples/fs >/dev/null 2>&1 || \
+	  { echo 'samples: compile the sample file system'; $(MAKE) --silent -C samples/fs; }
 
 lint: $(VENV)/.tested
 	ruff check .
