@@ -46,9 +46,7 @@ def queue(source: Source, filters: Filters) -> Queue:
                 runnable_ns=mount["runnable"],
                 dropped=mount["dropped"],
                 refused=mount["refused"],
-                more_threads=_more_threads(
-                    by_connection.get(mount["connection"]), mount["threads"]
-                ),
+                more_threads=more_threads(by_connection.get(mount["connection"]), mount["threads"]),
                 parts=tuple(QueuePart(*part) for part in mount["parts"]),
                 levels=_Levels(times, queued, busy, first),
             )
@@ -60,7 +58,7 @@ def queue(source: Source, filters: Filters) -> Queue:
 _MAX_THREADS = 10
 
 
-def _more_threads(mount: session.Mount | None, threads: int) -> str:
+def more_threads(mount: session.Mount | None, threads: int) -> str:
     """Return how a daemon that used all its ``threads`` gets more, "" if that is not known.
 
     Only where its command line and its library show what limits it."""

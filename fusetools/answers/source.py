@@ -252,6 +252,11 @@ class Source:
         warnings = list(self._warnings)
         if requests.unanswered:
             warnings += self._daemons
+        if requests.ended and not requests.begun:
+            warnings.append(
+                "no request's begin was recorded: the recording is limited to the daemon (perf "
+                "record -p, -t), whose callers make them; record with -a, or: fusetools record"
+            )
         if requests.begun and not (requests.matched or requests.unanswered):
             warnings.append(
                 "no request could be matched to its end: some kernels' fuse:fuse_request_send "

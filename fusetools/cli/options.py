@@ -80,7 +80,7 @@ _OPTIONS = {
         "path",
         default="perf.data",
         metavar="FILE",
-        help="Read this recording.  [default: perf.data]",
+        help="Read this recording; - reads it from the standard input.  [default: perf.data]",
     ),
     "layer": click.option(
         "--layer",
@@ -218,9 +218,11 @@ def as_recorded(comms: Iterable[str]) -> tuple[str, ...]:
 
 
 def opened(path: str) -> Recording:
+    """Return the recording. ``-``: the standard input, a stream of `perf record -o -` or a file."""
+    from fusetools.host.files import standard_input
     from fusetools.recording import open
 
-    return open(path)
+    return open(standard_input() if path == "-" else path)
 
 
 def say(text: str) -> None:

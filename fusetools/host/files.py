@@ -447,3 +447,26 @@ def check_readable(path: Path) -> None:
         raise Error(what, "permission denied", fix) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise Error(what, getattr(error, "strerror", None) or str(error), RECORD) from error
+
+
+MOST_STREAM = 4 << 30  # bytes of a recording that is read from the standard input
+
+
+@functools.lru_cache(maxsize=1)
+def standard_input() -> str:
+    """Copy the standard input to a temporary file without a name. Return a path that opens it."""
+    import shutil
+    import sys
+    import tempfile
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    most = min(MOST_STREAM, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+    left = most
+    while part := sys.stdin.buffer.read(1 << 20):
+        left -= len(part)
+        if left < 0:
+            why = f"it is longer than {most:,} bytes"
+            raise Error("cannot read the standard input", why, "fusetools COMMAND -i FILE")
+        file.write(part)
+    file.flush()
+    return f"/proc/self/fd/{os.dup(file.fileno())}"

@@ -228,6 +228,15 @@ def test_of_watchdog_and_client_the_client(tree: Tree) -> None:
     assert [library.path for library in mount.libraries] == ["/usr/lib/libcvmfs_fuse3.so.2.12.0"]
 
 
+def test_of_supervisor_and_child_whoever_reads(tree: Tree) -> None:
+    tree.mounts(line("/a", "0:45"))
+    for pid in (20, 21, 22):
+        tree.process(pid, "d", "/a", connection=45)
+        tree.put(f"/proc/{pid}/task/{pid}/wchan", "fuse_dev_do_read" if pid == 21 else "do_wait")
+    mount = tree.read().mounts[0]
+    assert (mount.daemon_pid, mount.servers) == (21, (20, 21, 22))
+
+
 def test_library_is_known_by_its_inode(tree: Tree) -> None:
     """A copy under the daemon's name for it is another file; through its root it is the same."""
     copy = tree.put("/usr/lib/lib.so", b"copy")

@@ -68,7 +68,11 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     """Return the output of `fusetools flame` after it has written a file."""
-    output = prose(f"{path}: {what(shown)}: {summary(shown)}", rest="  ")
+    unit = ""
+    if path.endswith((".folded", ".txt", ".collapsed")):
+        unit = f"; its numbers are {_COUNTED[shown.graph]}s"
+        unit = unit if shown.total_ns is None else "; its numbers are microseconds"
+    output = prose(f"{path}: {what(shown)}: {summary(shown)}{unit}", rest="  ")
     if earlier is not None:
         before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
         output += prose(before, rest="  ")

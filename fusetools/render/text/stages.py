@@ -35,6 +35,7 @@ def render(
     ``overview``: only one line per operation; ``overhead``: with the overhead of recording in each
     stage; ``path``: the recording's."""
     output: list[str] = []
+    begun = bool(result.facts.requests.begun)
     if not result.operations:
         output = ["no requests"]
     elif result.by:
@@ -49,10 +50,10 @@ def render(
             one = shlex.join(["fusetools", "stages", *of, matched[0].operation])
             output += [printable(f"the stages of one: {one}"), ""]
             rest = [o for o in result.operations if o.matched < o.requests]
-            output += [f"{title(o)}: {requests(o)}" for o in rest]
+            output += [f"{title(o)}: {requests(o, begun)}" for o in rest]
         else:
             for o in result.operations:
-                output += [*operation(o, unit, overhead), ""]
+                output += [*operation(o, unit, overhead, begun), ""]
             output += _partly(matched)
     while output and not output[-1]:
         output.pop()
@@ -100,18 +101,22 @@ def title(o: OperationStages) -> str:
     return o.operation if o.waits or not o.timed else f"{o.operation} (asynchronous)"
 
 
-def requests(o: OperationStages) -> str:
+def requests(o: OperationStages, begun: bool = True) -> str:
     """Return e.g. "1,796 requests, 1,795 matched, 1 not answered by the end"."""
     count = plural(o.requests, "request")
     if o.matched == o.requests:
         return count + ", all matched"
-    reasons = [f"{number(n)} {REASONS[reason]}" for reason, n in o.unmatched.items()]
+    # A recording that holds no begin at all is limited to the daemon: its warnings say so.
+    words = REASONS if begun else {**REASONS, "before": "without their begin"}
+    reasons = [f"{number(n)} {words[reason]}" for reason, n in o.unmatched.items()]
     return ", ".join([count, f"{number(o.matched)} matched", *reasons])
 
 
-def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
+def operation(
+    o: OperationStages, unit: str = "", overhead: bool = False, begun: bool = True
+) -> list[str]:
     """Return a line for each stage of the operation, with a bar at its place in the total."""
-    heading = f"{title(o)}: {requests(o)}"
+    heading = f"{title(o)}: {requests(o, begun)}"
     if not o.timed:
         return [heading]
     rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
