@@ -670,12 +670,12 @@ class _Reader(Asker):
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 others[f"socket:[{inode}]"] = ends_of
         silent = {
-            f"socket:[{inode}]": seconds
+            f"socket:[{inode}]": max(self.dated - last, 0.0)  # as old as the threads' waits
             for rows in self.each(
                 [(place, same, list(wanted)) for place, same in items if wanted],
                 lambda item: sockets.silence(*item),
             )
-            for inode, seconds in rows
+            for inode, last in rows
         }
         ends = {link for link in inodes if link.startswith("pipe:[")}
         ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}

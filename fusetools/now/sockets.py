@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 from fusetools.host.sockets import LISTEN, STATES, Fields, internet, lines
@@ -87,8 +88,9 @@ def _enter(namespace: str) -> bool:
 
 
 def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]:
-    """Return (inode, seconds since data came or was sent) of TCP's connections in the network
-    namespace of the thread whose directory in /proc is ``place``. For a child, as read()."""
+    """Return (inode, time.monotonic() when data last came or was sent) of TCP's connections in the
+    network namespace of the thread whose directory in /proc is ``place``. For a child, as
+    read()."""
     if not (own or _enter(f"{place}/ns/net")):
         return []
     found: list[tuple[int, float]] = []
@@ -103,7 +105,7 @@ def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]
                 sent, received = (
                     struct.unpack_from("=I", info, at)[0] for at in (_LAST_SENT, _LAST_RECEIVED)
                 )
-                found.append((inode, min(sent, received) / 1e3))
+                found.append((inode, time.monotonic() - min(sent, received) / 1e3))
     return found
 
 
