@@ -161,6 +161,7 @@ class Code(str, Enum):
     READ_AGAIN = "read_again"
     STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
     ERRORS_FREQUENT = "errors_frequent"
+    UNANSWERED = "unanswered"
     RECORDING_DISTURBS = "recording_disturbs"
 
     # Objections to a finding, and causes that a recording cannot show
@@ -630,6 +631,11 @@ def _sleeps(words: Words) -> str:
     return f"{_each(words)}; {_by_helper(words)} sleeps in {words['syscall']}{_under(words)}"
 
 
+_FATES = {
+    "unfinished": "had no answer by the recording's end",
+    "interrupted": "were interrupted before the daemon took them",
+    "aborted": "were aborted by the kernel: the daemon or its connection was gone",
+}
 _DOING = {
     "sleep": "sleeps",
     "network": "waits for the network",
@@ -1138,6 +1144,13 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"with {words['error']}"
         ),
         "",
+    ),
+    Code.UNANSWERED: (
+        lambda words: (
+            f"{words['requests']} of {words.counted('of', 'request')} "
+            f"{_FATES.get(words.get('fate', ''), 'had no answer')}"
+        ),
+        "{time_share} of the callers' waiting",
     ),
     Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
     Code.WHY_NO_STATES: (

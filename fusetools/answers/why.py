@@ -18,6 +18,7 @@ from fusetools import core
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
+from fusetools.answers.queue import more_threads
 from fusetools.answers.requests import RequestQuery, error_name, peer
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
@@ -68,7 +69,7 @@ def why(source: Source, filters: Filters) -> Why:
         requests=digest.requests,
         waited_ns=digest.total,
         ordinary_share=digest.share(digest.ordinary),
-        unknown_share=digest.share(digest.ns("unknown")),
+        unknown_share=digest.share(digest.unknown),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
         unknown=tuple(_unknown(digest)),
         facts=facts,
@@ -100,7 +101,7 @@ def _unknown(digest: Digest) -> Iterator[Reason]:
     elif source.detail == "stages":
         again = source.with_detail("stacks")
         yield Reason(Code.WHY_NO_FUNCTIONS, {"detail": source.detail}, {}, again)
-    share = digest.share(digest.ns("unknown"))
+    share = digest.share(digest.unknown)
     if source.detail != "latency" and share >= threshold("all", "least_share"):
         yield Reason(Code.WHY_UNKNOWN, {}, {"time_share": share})
 
@@ -205,6 +206,12 @@ class Digest:
         return ns / self.total if self.total else 0.0
 
     @property
+    def unknown(self) -> int:
+        """Time whose cause the recording does not show."""
+        left = (c for c in self.causes if (c["what"], c["how"]) == ("slept", "idle"))
+        return self.ns("unknown") + sum(cause["ns"] for cause in left)
+
+    @property
     def ordinary(self) -> int:
         """Time that requests take anywhere."""
         cpu = ("daemon_cpu", "caller_cpu")
@@ -241,7 +248,8 @@ class Digest:
         """Sleeps of the daemon by what they were for."""
         groups: dict[tuple[object, ...], Group] = defaultdict(Group)
         for cause in self.causes:
-            if cause["what"] == "slept":
+            # A thread that waits for its next request has left this one.
+            if cause["what"] == "slept" and cause["how"] != "idle":
                 groups[self._kind(cause)].causes.append(cause)
         return dict(groups)
 
@@ -570,9 +578,6 @@ def _threads_of(digest: Digest, code: Code, connection: int | None) -> Iterator[
     callers = dict(digest.answer["waiters"]).get(connection, 0)
     figures: dict[str, int | float] = {"threads": threads, "callers": callers}
     subject: dict[str, Value] = {"daemon": digest.daemon(max(causes, key=lambda c: c["ns"]))}
-    fix = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
-    if threads == 1:
-        fix = "let it serve with several threads (libfuse: without -s)"
     against = []
     busy = sum(digest.ns_on(what, connection) for what in ("on_cpu", "computes"))
     on_cpu = busy / (digest.worked(connection) or 1)
@@ -586,7 +591,7 @@ def _threads_of(digest: Digest, code: Code, connection: int | None) -> Iterator[
         subject,
         figures,
         callers=digest.callers_of(causes),
-        fix=fix,
+        fix=more_threads(digest.mount(causes[0]), threads),
         against=against,
         more=digest.command("queue"),
     )
@@ -981,6 +986,26 @@ def _errors(digest: Digest) -> Iterator[Finding]:
         )
 
 
+def _unanswered(digest: Digest) -> Iterator[Finding]:
+    """Find requests without a reply: callers waited, and nobody worked on them."""
+    code, left = Code.UNANSWERED, digest.unknown
+    for fate, (requests, ns, _) in digest.answer["fates"]:
+        if fate not in ("unfinished", "interrupted", "aborted"):
+            continue
+        ns = min(ns, left)
+        if not digest.counts(code, ns):
+            continue
+        left -= ns
+        yield _finding(
+            digest,
+            code,
+            ns,
+            {"fate": fate},
+            {"requests": requests, "of": digest.requests},
+            more=digest.command("errors") if fate != "unfinished" else "fusetools stuck",
+        )
+
+
 def _recording(digest: Digest) -> Iterator[Finding]:
     """Find recordings whose own cost is a large part of what they show."""
     code, ns = Code.RECORDING_DISTURBS, digest.recorded
@@ -1003,5 +1028,6 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.READ_AGAIN,), _read_again),
     ((Code.STAT_FOR_EACH_ENTRY,), _stat_for_each_entry),
     ((Code.ERRORS_FREQUENT,), _errors),
+    ((Code.UNANSWERED,), _unanswered),
     ((Code.RECORDING_DISTURBS,), _recording),
 )

@@ -67,6 +67,7 @@ SUBJECT: Mapping[str, Value] = {
     "cgroup": "/sys/fs/cgroup/x",
     "names": ("/mnt/a.so", "/mnt/b.so"),
     "error": "EIO",
+    "fate": "aborted",
     "side": "B",
     "label": "find",
 }

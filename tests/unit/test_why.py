@@ -471,6 +471,19 @@ def test_errors(rule: Any) -> None:
     assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
 
 
+def test_requests_without_an_answer(rule: Any) -> None:
+    fates = [("matched", (900, 100 * MS, 0)), ("unfinished", (3, 900 * MS, 0))]
+    # The thread that read them waits for the next request.
+    idle = cause("slept", 600 * MS, how="idle", syscall="read")
+    result = rule(fates=fates, causes=[idle, cause("unknown", 300 * MS)])
+    assert codes(result) == ["unanswered"] and result.findings[0].share == 0.9
+    reason = result.findings[0].reason
+    assert (reason.subject["fate"], reason.figures["requests"]) == ("unfinished", 3)
+    # What the daemon does for them is known: that is the cause.
+    sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
+    assert codes(rule(fates=fates, causes=[sleep])) == ["daemon_sleeps"]
+
+
 def test_the_recording_comes_last(rule: Any) -> None:
     parts = again(800 * MS)
     result = rule(**{**parts, "recording": 600 * MS})
