@@ -188,7 +188,7 @@ def test_cvmfs_style_is_of_the_daemon(fake: Fake, run: Invoke, layer: str) -> No
 def test_times(fake: Fake, run: Invoke, text: str, ns: int) -> None:
     core = fake(cvmfs_like())
     assert run("hist", "--from", text).exit_code == 0
-    assert core.asked[-1][2] == {"daemons": [(20, 45)], "from_ns": ns}
+    assert core.asked[-1][2] == {"daemons": [(20, 45)], "opened": [], "from_ns": ns}
 
 
 @pytest.mark.parametrize(
