@@ -15,7 +15,7 @@ from fusetools.results.flame import Stacks
 from fusetools.results.report import Answer, Recorded, Report, T
 
 GRAPHS = ("off-cpu", "requests", "on-cpu")
-SLOWEST = 20
+SLOWEST = 10
 
 
 def report(paths: Sequence[Path]) -> Report:

@@ -24,10 +24,13 @@ from fusetools.experiments import sweep
 from fusetools.figures import duration, number
 from fusetools.render import picture
 from fusetools.render.html import flame as flame_html
+from fusetools.render.html import slow as slow_html
+from fusetools.render.html import stages as stages_html
 from fusetools.render.html.hist import FEW
 from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.page import render
 from fusetools.render.html.plots import Panel, Place, Series, histograms, points
+from fusetools.render.text import words
 from fusetools.report import report
 from fusetools.results.flame import Stacks
 from fusetools.results.report import Report
@@ -168,10 +171,10 @@ def test_counts(page: Page, recording: Path, run: Invoke) -> None:
 
 
 def test_requests(page: Page, recording: Path, run: Invoke) -> None:
-    slow = answer(run, "slow", "-i", str(recording))["requests"]
+    slow = answer(run, "slow", "-n", "10", "-i", str(recording))["requests"]
     text = page.sections["part-1-slowest"]
     at = [text.index(f"{duration(r['duration_ns'])} {r['operation']}") for r in slow]
-    assert len(at) == 20 and at == sorted(at)
+    assert len(at) == 10 and at == sorted(at)
     for r in slow:
         assert f"request {r['unique']}" in text
     errors = answer(run, "errors", "-i", str(recording))["operations"]
@@ -437,6 +440,28 @@ def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
     assert said in page.sections["part-1-where"]
 
 
+def test_bars_of_slow_requests_hold_each_stage() -> None:
+    """Also the caller's wake-up and what comes before and after the request."""
+    plain = report([DEMO])
+    slowest = plain.recordings[0].slowest
+    text = str(slow_html.render(slowest))
+    drawn = re.findall(r"<title>([^<]*)</title>", text)
+    wanted = [
+        f"{words.short(name)} {duration(ns)}" for r in slowest.requests for name, ns in r.stages
+    ]
+    assert drawn == wanted
+    assert any(title.startswith("caller wake-up") for title in drawn)
+
+
+def test_operations_beyond_the_first_wait_for_a_click() -> None:
+    plain = report([DEMO])
+    matched = [o for o in plain.recordings[0].stages.operations if o.matched]
+    shown, _, more = str(stages_html.render(plain.recordings[0].stages)).partition("<details>")
+    assert len(matched) > stages_html.SHOWN
+    assert shown.count("<figure>") == stages_html.SHOWN
+    assert more.count("<figure>") == len(matched) - stages_html.SHOWN
+
+
 # Several
 
 
@@ -647,7 +672,7 @@ def test_it_is_dark_where_the_system_is(written: Path, driver: Driver) -> None:
 
 def test_a_flame_graph_can_be_searched_in_its_frame(written: Path, driver: Driver) -> None:
     see(driver, written, 1200)
-    driver.execute_script("document.querySelector('details').open = true")
+    driver.execute_script('document.querySelector("details.screen").open = true')
     frame = driver.find_element("css selector", "iframe")
     driver.execute_script("arguments[0].scrollIntoView()", frame)
     driver.switch_to.frame(frame)

@@ -15,12 +15,12 @@ from fusetools.results.slow import Slowest
 def render(result: Slowest) -> Markup:
     if not result.requests:
         return tag("p", "No requests.")
-    longest = max(r.duration_ns for r in result.requests) or 1
+    longest = max(map(_whole, result.requests)) or 1
     rows = [_slow(r, longest) for r in result.requests]
     parts = [
         tag("ol", rows, class_="slowest"),
         stage_legend(
-            {name for r in result.requests for name, _ in _in_request(r)}, words_text.short
+            {name for r in result.requests for name, _ in r.stages}, words_text.short
         ),
     ]
     if note := words_text.names_guessed(result.guessed, result.requests):
@@ -29,13 +29,11 @@ def render(result: Slowest) -> Markup:
 
 
 def _slow(r: Request, longest: int) -> Markup:
+    whole = _whole(r) or 1
     parts = []
-    left = r.duration_ns
-    for name, ns in _in_request(r):
-        drawn = min(ns, left)  # a stage may be joined with one after the request's end
-        left -= drawn
+    for name, ns in r.stages:
         label = f"{words_text.short(name)} {duration(ns)}"
-        parts.append(Part(drawn / (r.duration_ns or 1), colour(name), letters(name), label))
+        parts.append(Part(ns / whole, colour(name), letters(name), label))
     details = [", ".join(parts) for parts in slow_text.details(r) if parts]
     what = slow_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
@@ -48,11 +46,11 @@ def _slow(r: Request, longest: int) -> Markup:
             tag("span", unique, class_="dim"),
             class_="what",
         ),
-        stacked(parts, f"{what}: its stages", r.duration_ns / longest, 12) if parts else join(),
+        stacked(parts, f"{what}: its stages", whole / longest, 12) if parts else join(),
         [tag("p", line, class_="detail") for line in details],
     )
 
 
-def _in_request(r: Request) -> list[tuple[str, int]]:
-    """Return the stages that add up to the request's duration."""
-    return [stage for stage in r.stages if stage[0].split("+")[0] in words_text.IN_REQUEST]
+def _whole(r: Request) -> int:
+    """Return the time in ns from the caller's system call to its return, as far as known."""
+    return sum(ns for _, ns in r.stages)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fusetools.figures import duration
+from fusetools.figures import duration, number, plural
 from fusetools.render.html.markup import Child, Markup, join, legend, missing, note, table, tag
 from fusetools.render.html.plots import Part, stacked
 from fusetools.render.text import stages as stages_text
 from fusetools.render.text import words as words_text
 from fusetools.results.stages import OperationStages, Stages
+
+
+# Operations whose stages are shown without a click: most time first.
+SHOWN = 4
 
 
 def render(result: Stages) -> Markup:
@@ -21,7 +25,9 @@ def render(result: Stages) -> Markup:
     unmatched = [o for o in result.operations if not o.matched]
     return join(
         stage_legend(names, words_text.name_of),
-        tag("div", [_operation(o) for o in matched], class_="cards broad"),
+        _overview(matched),
+        tag("div", [_operation(o) for o in matched[:SHOWN]], class_="cards broad"),
+        _others(matched[SHOWN:]),
         [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in unmatched],
         note(sentence(stages_text.cost(result, True)[0])),
         [note(sentence(line)) for line in stages_text.ring(result.operations)],
@@ -30,7 +36,26 @@ def render(result: Stages) -> Markup:
     )
 
 
-def _operation(o: OperationStages) -> Markup:
+def _overview(operations: Sequence[OperationStages]) -> Markup:
+    """Return a table of all operations, ranked by their callers' time."""
+    rows: list[Sequence[Child]] = []
+    for o in operations:
+        title = stages_text.title(o)
+        _, mean, p50, p99, most, _ = stages_text.total(o)
+        times = (duration(o.total_ns), mean, p50, p99, most)
+        rows.append((title, number(o.requests), *times, tag("div", _bar(o), class_="mini")))
+    return table(("", "requests", "total", "mean", "p50", "p99", "max", ""), rows, "<>>>>>><")
+
+
+def _others(operations: Sequence[OperationStages]) -> Markup:
+    if not operations:
+        return join()
+    words = f"the stages of {plural(len(operations), 'more operation')}"
+    cards = tag("div", [_operation(o) for o in operations], class_="cards broad")
+    return tag("details", tag("summary", words), cards)
+
+
+def _bar(o: OperationStages) -> Markup:
     parts = [
         Part(
             stage.share,
@@ -40,6 +65,10 @@ def _operation(o: OperationStages) -> Markup:
         )
         for stage in o.stages
     ]
+    return stacked(parts, f"{stages_text.title(o)}: stages")
+
+
+def _operation(o: OperationStages) -> Markup:
     rows: list[Sequence[Child]] = []
     for stage in o.stages:
         name, mean, *others, share = stages_text.figures(stage, o)
@@ -53,7 +82,7 @@ def _operation(o: OperationStages) -> Markup:
     return tag(
         "figure",
         tag("h4", title, tag("span", f" {stages_text.requests(o)}", class_="dim")),
-        stacked(parts, f"{title}: stages"),
+        _bar(o),
         table(("", "mean", "share", "p50", "p99", "max"), rows, "<>>>>>"),
     )
 
