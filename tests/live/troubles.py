@@ -384,7 +384,7 @@ PAIRS = (
     "slow_directory+slow_server",
     "slow_directory+caches_off",
     "lock+few_threads",
-    "slow_server+slow_disk",
+    "lock+slow_disk",
 )
 QUIET: dict[str, Trouble] = {
     "quiet_find": quiet_find,

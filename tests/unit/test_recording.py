@@ -155,6 +155,7 @@ def test_filters_reach_the_core(fake: Fake) -> None:
         "connections": [45],
         "daemon_pids": [20],
         "daemons": [(20, 45)],
+        "opened": [],
         "from_ns": 1_500_000_000,
         "to_ns": 2_000_000_000,
     }
