@@ -161,12 +161,15 @@ def signal_name(number: int) -> str:
 def work_span(fields: core.native.Kept) -> Span | None:
     """Return the daemon thread's span from the callback's entry (or the read) to the reply.
 
-    None: unknown, or another thread worked on the request."""
+    Without a reply, it ends where the thread left the request. None: unknown, or another thread
+    worked on the request."""
     marks, tid = fields["marks"], fields["daemon_tid"]
     start = marks.get("callback_enter", marks.get("read"))
     end = marks.get("reply", marks.get("end", marks.get("callback_return", fields["until"])))
     if tid is None or start is None or fields["handed"]:
         return None
+    if (left := fields["left"]) is not None:
+        end = left if end is None else min(end, left)
     return Span(tid, start, max(start, end if end is not None else NO_END))
 
 

@@ -253,6 +253,7 @@ def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
         "marks": {"begin": 100, "read": 120},
         "daemon_tid": 500,
         "handed": False,
+        "left": None,
         "until": 1000,
         "unsplit": 0,
         **dict.fromkeys(("blocked", "runnable", "elsewhere")),

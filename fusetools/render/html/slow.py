@@ -19,9 +19,7 @@ def render(result: Slowest) -> Markup:
     rows = [_slow(r, longest) for r in result.requests]
     parts = [
         tag("ol", rows, class_="slowest"),
-        stage_legend(
-            {name for r in result.requests for name, _ in r.stages}, words_text.short
-        ),
+        stage_legend({name for r in result.requests for name, _ in r.stages}, words_text.short),
     ]
     if note := words_text.names_guessed(result.guessed, result.requests):
         parts.append(tag("p", note, class_="note"))

@@ -11,7 +11,6 @@ from fusetools.render.text import stages as stages_text
 from fusetools.render.text import words as words_text
 from fusetools.results.stages import OperationStages, Stages
 
-
 # Operations whose stages are shown without a click: most time first.
 SHOWN = 4
 
