@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::files::Files;
 use crate::filters::Filters;
-use crate::offcpu::{OffCpu, State, Waker, Why, STATES};
+use crate::offcpu::{OffCpu, State, Wait, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
 use crate::programs::Programs;
 use crate::reader::{Reader, ScanInfo};
@@ -196,6 +196,8 @@ struct Note {
     /// It belongs to a request, or to a system call on a mount. And: only to the latter.
     requested: bool,
     outside: bool,
+    /// It is shown if its system call proves to be on a mount.
+    undecided: bool,
     /// The thread waits for the next request from a ring of io_uring.
     for_ring: bool,
     /// Stack, by the names at the wait's beginning; ROOT: it is not selected.
@@ -225,6 +227,8 @@ struct Engine<'a> {
     stitch: Option<Stitch>,
     complete: Vec<Story>,
     off: OffCpu<Note>,
+    /// Waits in system calls that may prove to be on a mount, by thread.
+    undecided: FxHashMap<i32, Vec<Wait<Note>>>,
     /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
     switched: FxHashSet<i32>,
     exited: FxHashSet<i32>,
@@ -309,6 +313,7 @@ impl<'a> Engine<'a> {
             stitch,
             complete: Vec::new(),
             off: OffCpu::new(asleep),
+            undecided: FxHashMap::default(),
             switched: FxHashSet::default(),
             exited: FxHashSet::default(),
             begins: Recent::default(),
@@ -364,6 +369,9 @@ impl<'a> Engine<'a> {
             let complete = &mut self.complete;
             stitch.side(record, &mut |story, _| complete.push(story.clone()));
         }
+        if let Side::Exit { tid, .. } = record {
+            self.decide(*tid);
+        }
         self.stories();
     }
 
@@ -410,6 +418,9 @@ impl<'a> Engine<'a> {
             stitch.event(ev, &mut |story, _| complete.push(story.clone()));
             if what == Use::End {
                 self.answered(ev);
+            }
+            if !self.undecided.is_empty() {
+                self.decide(ev.tid);
             }
             self.stories();
         }
@@ -477,6 +488,14 @@ impl<'a> Engine<'a> {
                     .is_some_and(|comm| filters.comms.iter().any(|name| **name == *comm)))
     }
 
+    /// Return whether a thread's system call on this mount, of this operation, is selected.
+    fn wants_call(&self, connection: u64, operation: Operation, (pid, tid): (i32, i32)) -> bool {
+        let filtered = &self.selection.filters.connections;
+        (self.operations == 0 || operation.bit() & self.operations != 0)
+            && (filtered.is_empty() || filtered.contains(&connection))
+            && self.named(pid, tid)
+    }
+
     /// Return what a task does at this moment.
     fn note(&self, pid: i32, tid: i32) -> Note {
         let who = self.who(pid);
@@ -497,20 +516,18 @@ impl<'a> Engine<'a> {
             None if who != Who::Daemon => call(),
             _ => None,
         };
-        let of_call = |(_, connection, operation): (i32, u64, Operation)| {
-            let filtered = &self.selection.filters.connections;
-            (self.operations == 0 || operation.bit() & self.operations != 0)
-                && (filtered.is_empty() || filtered.contains(&connection))
-                && self.named(pid, tid)
-        };
         Note {
             who: match story.is_some() || call.is_some() {
                 true if who == Who::Other => Who::Workload,
                 _ => who,
             },
-            wanted: story.is_some_and(|story| self.wants(story)) || call.is_some_and(of_call),
+            wanted: story.is_some_and(|story| self.wants(story))
+                || call.is_some_and(|(_, connection, own)| {
+                    self.wants_call(connection, own, (pid, tid))
+                }),
             requested: story.is_some() || call.is_some(),
             outside: call.is_some(),
+            undecided: false,
             for_ring: stitch.is_some_and(|stitch| stitch.waits_for_ring(tid)),
             node: ROOT,
             reach: Reach::Unfollowed,
@@ -603,6 +620,8 @@ impl<'a> Engine<'a> {
                 self.over(wait);
             }
         }
+        let undecided: Vec<i32> = self.undecided.keys().copied().collect();
+        undecided.into_iter().for_each(|tid| self.settle_call(tid));
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
             stitch.end_at(last);

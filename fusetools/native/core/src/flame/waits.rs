@@ -9,6 +9,9 @@ use crate::offcpu::{State, Wait, Waker, STATES};
 use crate::stacks::{Origin, Reach, ROOT};
 use crate::stitch::Mark;
 
+/// Maximum number of waits in one system call before its mount is known.
+const MOST_UNDECIDED: usize = 256;
+
 impl Engine<'_> {
     pub(super) fn switch(&mut self, ev: &Ev) {
         let [prev, state, next, _] = ev.v;
@@ -28,6 +31,10 @@ impl Engine<'_> {
             if note.who == Who::Daemon {
                 note.comm = self.comm(pid, prev);
             } else if self.shows(pid, prev, &note) {
+                let comm = self.comm(pid, prev);
+                note.node = self.fold.below(ROOT, comm);
+            } else if !note.requested && stitch_in_call(self, prev) {
+                note.undecided = true;
                 let comm = self.comm(pid, prev);
                 note.node = self.fold.below(ROOT, comm);
             }
@@ -99,7 +106,50 @@ impl Engine<'_> {
             Graph::OnCpu => {}
             _ if wait.note.who == Who::Daemon => self.daemon_waited(wait),
             Graph::Requests => {}
+            Graph::OffCpu | Graph::OffWake if wait.note.undecided => {
+                let waits = self.undecided.entry(wait.tid).or_default();
+                if waits.len() < MOST_UNDECIDED {
+                    return waits.push(wait);
+                }
+                let mut wait = wait;
+                wait.note.node = ROOT;
+                self.waited(&wait);
+            }
             Graph::OffCpu | Graph::OffWake => self.waited(&wait),
+        }
+    }
+
+    /// Process a thread's waits in a system call, once it is known to be on a mount, or has ended.
+    pub(super) fn decide(&mut self, tid: i32) {
+        let stitch = self
+            .stitch
+            .as_ref()
+            .filter(|_| self.undecided.contains_key(&tid));
+        let known = stitch.is_some_and(|s| s.on_mount(tid).is_some() || !s.in_call(tid));
+        if known {
+            self.settle_call(tid);
+        }
+    }
+
+    pub(super) fn settle_call(&mut self, tid: i32) {
+        let stitch = self.stitch.as_ref();
+        let on = stitch.and_then(|stitch| stitch.on_mount(tid)).or_else(|| {
+            let ended = stitch?.mount_call().filter(|call| call.tid == tid)?;
+            Some((ended.pid, ended.connection, ended.operation))
+        });
+        for mut wait in self.undecided.remove(&tid).into_iter().flatten() {
+            let note = &mut wait.note;
+            (note.undecided, note.requested, note.outside) = (false, on.is_some(), on.is_some());
+            if on.is_some() && note.who == Who::Other {
+                note.who = Who::Workload;
+            }
+            let who = note.who;
+            let selected = self.selection.who.is_none_or(|wanted| wanted == who);
+            let wanted = |(pid, connection, own)| self.wants_call(connection, own, (pid, tid));
+            if !selected || !on.is_some_and(wanted) {
+                wait.note.node = ROOT;
+            }
+            self.waited(&wait);
         }
     }
 
@@ -270,6 +320,13 @@ impl Engine<'_> {
         let comm = self.comm(waker.pid, waker.tid);
         self.fold.below(node, comm)
     }
+}
+
+fn stitch_in_call(engine: &Engine<'_>, tid: i32) -> bool {
+    engine
+        .stitch
+        .as_ref()
+        .is_some_and(|stitch| stitch.in_call(tid))
 }
 
 /// Return the frame that is appended to a stack which does not show by itself why it waited.

@@ -221,6 +221,13 @@ impl Stitch {
         self.last_call.as_ref()
     }
 
+    /// Return whether a thread is in a system call.
+    pub fn in_call(&self, tid: i32) -> bool {
+        self.tasks
+            .get(tid)
+            .is_some_and(|task| task.syscall.is_some())
+    }
+
     /// Return the process of a thread that is in a system call on a mount, as far as known, with that mount (ABSENT if
     /// unknown) and the call's own operation.
     pub fn on_mount(&self, tid: i32) -> Option<(i32, u64, Operation)> {
