@@ -635,6 +635,8 @@ _FATES = {
     "unfinished": "had no answer by the recording's end",
     "interrupted": "were interrupted before the daemon took them",
     "aborted": "were aborted by the kernel: the daemon or its connection was gone",
+    "refused": "had an answer that the kernel refused: their callers waited on",
+    "dropped": "were read by the daemon and never answered: its thread went on to others",
 }
 _DOING = {
     "sleep": "sleeps",

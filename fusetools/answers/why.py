@@ -69,9 +69,9 @@ def why(source: Source, filters: Filters) -> Why:
         requests=digest.requests,
         waited_ns=digest.total,
         ordinary_share=digest.share(digest.ordinary),
-        unknown_share=digest.share(digest.unknown),
+        unknown_share=digest.share(_unexplained(digest, found)),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
-        unknown=tuple(_unknown(digest)),
+        unknown=tuple(_unknown(digest, found)),
         facts=facts,
     )
 
@@ -92,7 +92,13 @@ def _findings(digest: Digest) -> Iterator[Finding]:
         yield from rule(digest) if digest.total else ()
 
 
-def _unknown(digest: Digest) -> Iterator[Reason]:
+def _unexplained(digest: Digest, found: Iterable[Finding]) -> int:
+    """Return the time of unknown cause, without that of requests that got no answer."""
+    unanswered = (f.time_ns for f in found if f.reason.code == Code.UNANSWERED)
+    return digest.unknown - sum(unanswered)
+
+
+def _unknown(digest: Digest, found: Iterable[Finding]) -> Iterator[Reason]:
     """Yield what this recording cannot show of causes."""
     source = digest.source
     if source.detail == "latency":
@@ -101,7 +107,7 @@ def _unknown(digest: Digest) -> Iterator[Reason]:
     elif source.detail == "stages":
         again = source.with_detail("stacks")
         yield Reason(Code.WHY_NO_FUNCTIONS, {"detail": source.detail}, {}, again)
-    share = digest.share(digest.unknown)
+    share = digest.share(_unexplained(digest, found))
     if source.detail != "latency" and share >= threshold("all", "least_share"):
         yield Reason(Code.WHY_UNKNOWN, {}, {"time_share": share})
 
@@ -990,7 +996,7 @@ def _unanswered(digest: Digest) -> Iterator[Finding]:
     """Find requests without a reply: callers waited, and nobody worked on them."""
     code, left = Code.UNANSWERED, digest.unknown
     for fate, (requests, ns, _) in digest.answer["fates"]:
-        if fate not in ("unfinished", "interrupted", "aborted"):
+        if fate not in ("unfinished", "interrupted", "aborted", "refused", "dropped"):
             continue
         ns = min(ns, left)
         if not digest.counts(code, ns):

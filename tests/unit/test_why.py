@@ -471,14 +471,17 @@ def test_errors(rule: Any) -> None:
     assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
 
 
-def test_requests_without_an_answer(rule: Any) -> None:
-    fates = [("matched", (900, 100 * MS, 0)), ("unfinished", (3, 900 * MS, 0))]
+@pytest.mark.parametrize("fate", ["unfinished", "interrupted", "aborted", "refused", "dropped"])
+def test_requests_without_an_answer(rule: Any, fate: str) -> None:
+    fates = [("matched", (900, 100 * MS, 0)), (fate, (3, 900 * MS, 0))]
     # The thread that read them waits for the next request.
     idle = cause("slept", 600 * MS, how="idle", syscall="read")
     result = rule(fates=fates, causes=[idle, cause("unknown", 300 * MS)])
     assert codes(result) == ["unanswered"] and result.findings[0].share == 0.9
+    # Their time is explained.
+    assert result.unknown == () and result.unknown_share == 0
     reason = result.findings[0].reason
-    assert (reason.subject["fate"], reason.figures["requests"]) == ("unfinished", 3)
+    assert (reason.subject["fate"], reason.figures["requests"]) == (fate, 3)
     # What the daemon does for them is known: that is the cause.
     sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
     assert codes(rule(fates=fates, causes=[sleep])) == ["daemon_sleeps"]

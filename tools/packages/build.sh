@@ -94,7 +94,9 @@ system_packages() { # DEBIAN RPM PLATFORM: from the wheel for PLATFORM
 single_file() { # MACHINE WHEEL: for hosts that have Python 3.9 and no pip
   say "single file for $1"
   shiv --console-script fusetools --python '/usr/bin/env python3' --compressed \
-    --output-file "$dist/fusetools-$version-$1.pyz" --no-deps "$2" "$root"/bundled/*.whl >"$root/shiv.log" 2>&1
+    --output-file "$dist/fusetools-$version-$1.pyz" --no-deps --only-binary :all: --python-version 3.9 \
+    --platform "manylinux_2_17_$1" --platform any --implementation cp --abi abi3 --abi none \
+    "$2" "$root"/bundled/*.whl >"$root/shiv.log" 2>&1 || { tail -n 20 "$root/shiv.log" >&2; exit 1; }
 }
 
 for target in "${targets[@]}"; do

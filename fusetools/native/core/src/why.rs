@@ -21,7 +21,7 @@ use crate::operations::{Arch, Operation};
 use crate::reader::Reader;
 use crate::spaces::Spaces;
 use crate::stacks::{Frames, Origin};
-use crate::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story};
+use crate::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story, FATES, REFUSED};
 
 pub use asked::{Again, Class, Transfers, CLASSES};
 use asked::{Asked, Sizes};
@@ -206,7 +206,8 @@ pub struct Why<'a> {
     pub operations: FxHashMap<Operation, Total>,
     pub asynchronous: FxHashMap<Operation, Total>,
     pub errors: FxHashMap<(Operation, i32), Total>,
-    pub fates: FxHashMap<Fate, Total>,
+    /// By fate; in place of it `REFUSED`, or "dropped" where the daemon read a request and left it.
+    pub fates: FxHashMap<&'static str, Total>,
     pub calls: FxHashMap<(Operation, u64), Total>,
     /// Requests by process; and by process, operation and file.
     pub processes: Table<i32>,
@@ -499,6 +500,10 @@ impl<'a> Why<'a> {
                         self.waiters.insert((connection, story.tid));
                     }
                 }
+                // Nobody works on it: its reader went on to others, or the kernel took no answer.
+                (READ.., _) if stage.name() == REFUSED || story.dropped => {
+                    self.part(What::Unknown, connection, 0, ns);
+                }
                 (READ.., ..=REPLY) if worker >= 0 => {
                     let rest = match (story.handed, self.tracked.sees(worker)) {
                         (false, true) => What::OnCpu,
@@ -576,7 +581,15 @@ impl<'a> Why<'a> {
             total.failed += failed;
         };
         add(self.operations.entry(operation).or_default());
-        add(self.fates.entry(story.fate).or_default());
+        let fate = match (story.refused != 0, story.dropped) {
+            (true, _) => REFUSED,
+            (_, true) => "dropped",
+            _ => FATES
+                .iter()
+                .find(|(fate, _)| *fate == story.fate)
+                .map_or("", |(_, name)| name),
+        };
+        add(self.fates.entry(fate).or_default());
         if story.syscall != ABSENT {
             add(self.calls.entry((operation, story.syscall)).or_default());
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fusetools_core::events::Meaning;
 use fusetools_core::named::tell;
 use fusetools_core::operations::Operation;
-use fusetools_core::stitch::{FATES, OUTSIDE};
+use fusetools_core::stitch::OUTSIDE;
 use fusetools_core::why::{Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS};
 use fusetools_core::Reader;
 use pyo3::prelude::*;
@@ -149,9 +149,9 @@ pub fn why<'py>(
     let errors = errors.into_iter().take(MOST);
     let errors = errors.map(|((operation, error), total)| (operation.name(), *error, sums(total)));
     dict.set_item("errors", errors.collect::<Vec<_>>())?;
-    let fates = FATES.iter();
-    let fates =
-        fates.filter_map(|(fate, name)| why.fates.get(fate).map(|total| (*name, sums(total))));
+    let mut fates: Vec<_> = why.fates.iter().collect();
+    fates.sort_by_key(|(name, total)| (std::cmp::Reverse(total.ns), **name));
+    let fates = fates.into_iter().map(|(name, total)| (*name, sums(total)));
     dict.set_item("fates", fates.collect::<Vec<_>>())?;
     let mut calls: Vec<_> = why.calls.iter().collect();
     calls.sort_by_key(|(key, total)| (std::cmp::Reverse(total.ns), **key));
