@@ -253,6 +253,10 @@ class Code(str, Enum):
     LOCK_HOLDER_UNKNOWN = "lock_holder_unknown"
 
 
+# Causes, of missing kernel functions, that only another kernel removes. record and doctor report
+# them; an answer does not repeat them.
+OF_THE_KERNEL = frozenset({Code.NO_GRAPH_TRACER, Code.NO_KERNEL_PROBES})
+
 Value = Union[str, int, "tuple[str | int, ...]"]
 
 

@@ -5,6 +5,14 @@ set -eu
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 show() { printf '\n$ %s\n' "$*"; "$@"; }
+answers() {
+  show fusetools stages "$@"
+  show fusetools slow -n 1 "$@"
+  show fusetools flame --offcpu "$@"
+  show fusetools why "$@"
+  printf '\nflame.html, for a browser, shows what was waited for. Next: fusetools report %s\n' \
+    "${2:-}"
+}
 
 # Only the recording needs root; sudo sets another PATH.
 as_root=()
@@ -13,10 +21,7 @@ if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then as_root=(sudo env "PATH
 if ! doctor=$("${as_root[@]}" fusetools doctor); then
   printf '%s\n' "$doctor"
   echo 'demo: this host may not record (see above); here is a recording made before'
-  show fusetools hist lookup -i samples/recordings/demo.data
-  show fusetools stages lookup -i samples/recordings/demo.data
-  show fusetools flame --offcpu -i samples/recordings/demo.data
-  show fusetools why -i samples/recordings/demo.data
+  answers -i samples/recordings/demo.data
   exit
 fi
 
@@ -34,11 +39,5 @@ samples/build/make_tree "$tree"
 mkdir "$mnt"
 show samples/build/with-symbols/samplefs --kernel-cache=0 \
   --delay lookup=50us --delay read=2ms:1% "$tree" "$mnt"
-show "${as_root[@]}" fusetools doctor
 show "${as_root[@]}" fusetools record --mount "$mnt" -- find "$mnt" -size +1M
-show fusetools hist lookup
-show fusetools stages lookup
-show fusetools flame --offcpu
-show fusetools why
-printf '\nThe recording is perf.data, and flame.html (for a browser) shows what was waited for. '
-printf 'Try fusetools slow, fusetools count, perf script.\n'
+answers

@@ -120,6 +120,12 @@ def test_bytes_are_of_those_that_carry_some() -> None:
     assert figures[-1].split()[2:4] == ["1,500", "10.0"]
 
 
+def test_an_idle_interval_is_called_so() -> None:
+    idle = replace(TOP, rows=(), groups=0, oldest=())
+    assert top_text.lines(idle)[-1].startswith("no request was sent or answered in ")
+    assert "op/s" in top_text.lines(idle, 80)[-1]  # the screen keeps its columns
+
+
 def test_what_cannot_be_known_has_no_figure() -> None:
     row = replace(ROW, queue_ns=None, rtt_ns=None, under_way=None, requests=0)
     cells = top_text.lines(replace(TOP, rows=(row,)))[-1].split()

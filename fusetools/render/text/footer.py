@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from fusetools.figures import duration, number, plural, took
 from fusetools.names import LAYERS
 from fusetools.printable import printable
-from fusetools.reasons import Reason
+from fusetools.reasons import OF_THE_KERNEL, Reason
 from fusetools.render.text.layout import prose, width
 from fusetools.results.facts import Corrected, Facts
 from fusetools.session import Throttled, Took
@@ -72,7 +72,7 @@ def missing(all_missing: Iterable[Reason], layers: Collection[str] = LAYERS) -> 
     """Return the layers that were not recorded, and the fixes."""
     output = []
     for m in all_missing:
-        if m.layer in layers:
+        if m.layer in layers and not (m.layer == "kernel" and m.code in OF_THE_KERNEL):
             output += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})", rest="  ")
             output += ways_out(m.fix, "  ")
     return output

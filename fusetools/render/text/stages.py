@@ -8,6 +8,7 @@ from itertools import groupby
 
 from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
+from fusetools.reasons import OF_THE_KERNEL
 from fusetools.render.text.footer import footer, ways_out
 from fusetools.render.text.layout import BOLD, PLAIN, lines, prose, table
 from fusetools.render.text.words import OUTSIDE, PARTS, REASONS, WORDS, name_of, unsplit
@@ -60,7 +61,10 @@ def render(
     output += calls(result, unit)
     output += ["", *cost(result, overhead), *ring(result.operations)]
     output += handed(result.operations)
+    kernel = {code.value for code in OF_THE_KERNEL}
     for m in result.joined:
+        if m.subject.get("cause") in kernel:
+            continue
         output += prose(printable(m.what)) + prose(f"why: {printable(m.why)}", "  ", "    ")
         output += ways_out(m.fix, "  ") if m.fix else []
     output += footer(result.facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fusetools.figures import duration, number, plural, share
+from fusetools.figures import duration, number, plural, share, took
 from fusetools.printable import printable
 from fusetools.render.text.layout import prose, table
 from fusetools.results.top import Row, Top, UnderWay
@@ -33,7 +33,8 @@ def lines(top: Top, width: int | None = None) -> list[str]:
         shown = [line for text in shown for line in prose(text, rest="  ", columns=width)]
     if top.oldest:
         shown += ["", *table(_oldest(top), "><<<<", "  ")]
-    shown += ["", *_rows(top, width)]
+    idle = f"no request was sent or answered in {took(top.seconds)}"
+    shown += ["", *(_rows(top, width) if top.rows or width is not None else [idle])]
     if top.groups > len(top.rows):
         shown.append(f"and {number(top.groups - len(top.rows))} more rows")
     return shown
