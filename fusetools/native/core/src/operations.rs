@@ -388,7 +388,11 @@ impl Arch {
     fn name_64bit(self, number: u64) -> Option<&'static str> {
         let name = match self {
             Arch::X86_64 => x86_64::Sysno::new(number as usize).map(|call| call.name()),
-            Arch::Aarch64 => aarch64::Sysno::new(number as usize).map(|call| call.name()),
+            // The table has the C library's name; the kernel's function is the same as on x86_64.
+            Arch::Aarch64 => match aarch64::Sysno::new(number as usize).map(|call| call.name()) {
+                Some("fstatat") => Some("newfstatat"),
+                name => name,
+            },
             Arch::Other => return None,
         };
         name.or_else(|| new_call(number))
