@@ -275,7 +275,9 @@ def meanwhile(
     on_cpu = None
     marks = fields["marks"]
     if blocked is not None and runnable is not None:
-        idle = blocked + runnable + (elsewhere or 0)
+        # Since the thread left the request, its time is elsewhere, and behind the span's end.
+        left = fields["left"] is not None and span.end == fields["left"]
+        idle = blocked + runnable + (0 if left else elsewhere or 0)
         end = min(marks.get("reply", span.end), fields["until"] or span.end)
         on_cpu = max(end - span.start - idle, 0)
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])

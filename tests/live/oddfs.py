@@ -14,6 +14,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 
 import rawfs
 
@@ -130,6 +131,7 @@ def main() -> None:
     say("mounted", os.getpid())
     if mode == "handover":
         os.waitpid(children.pop(), 0)
+        time.sleep(0.05)  # as a program takes to start; stuck tells a ms apart
         children = [daemon.serve_from_a_child("server")]
     while True:
         signal.pause()

@@ -237,19 +237,23 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     whole: dict[tuple[int, int], int] = {}
     total = 0
     order = np.lexsort((stories.begin_ns, stories.tid))
-    start = 0
+    start = before = outside = 0
     unseen = 0
     for i in order[waits[order]]:
-        if stories.sys_enter_ns[i]:
-            start, total = int(stories.sys_enter_ns[i]), 0
         from_ = int(stories.sys_enter_ns[i] or stories.resumed_ns[i])
-        to = int(stories.sys_exit_ns[i] or stories.runs_ns[i])
+        if stories.sys_enter_ns[i]:
+            start, total, outside, before = from_, 0, 0, from_
+        to = int(stories.leaves_ns[i] or stories.sys_exit_ns[i] or stories.runs_ns[i])
         if not (from_ and to):
             # A switch that no tracer was shown (docs/design/recording-cost.md).
             start, unseen = 0, unseen + 1
             continue
-        total += to - from_
+        # What the caller waits for between two requests, or after the last, is in none of them.
+        assert from_ >= before or not start
+        total, outside, before = total + to - from_, outside + from_ - before, to
         if stories.sys_exit_ns[i] and start:
+            outside += int(stories.sys_exit_ns[i]) - to
+            total += outside
             assert total == int(stories.sys_exit_ns[i]) - start
             whole[int(stories.tid[i]), start] = total
     # A call with one that was not shown is not held.

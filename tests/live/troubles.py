@@ -317,7 +317,7 @@ def metadata(stage: Stage) -> Set:
 
 def read_again(stage: Stage) -> Set:
     mount = stage.faultfs()
-    return Set([mount], ["sh", "-c", f"for n in $(seq 20); do cat {mount}/d0/f0 >/dev/null; done"])
+    return Set([mount], ["sh", "-c", f"for n in $(seq 200); do cat {mount}/d0/f0 >/dev/null; done"])
 
 
 def list_and_stat(stage: Stage) -> Set:
