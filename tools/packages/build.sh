@@ -58,6 +58,14 @@ wheel() { # TARGET PLATFORM LINKED: compiles for LINKED, a TARGET with the versi
     tail -n 20 "$root/$1.log" >&2
     exit 1
   fi
+  if [[ $1 == *musl ]]; then # auditwheel would look for musl's C library on this host
+    rm -rf "$root/unpacked"
+    python -m zipfile -e "$dist"/*"$2".whl "$root/unpacked"
+    find "$root/unpacked" -name '*.so' -exec readelf -d {} + |
+      sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u >"$root/needed"
+    [ "$(cat "$root/needed")" = libc.so ] || { say "$2 needs: $(xargs <"$root/needed")" >&2; exit 1; }
+    return
+  fi
   auditwheel show "$dist"/*"$2".whl | tr '\n' ' ' | grep -q "\"$2\"" ||
     { say "not a wheel for $2:" >&2; auditwheel show "$dist"/*"$2".whl >&2; exit 1; }
 }
