@@ -24,7 +24,7 @@ def sizes(source: Source) -> dict[str, float]:
     found: dict[str, list[int]] = {}
     for lengths, headers in ((raw["request_bytes"], WRITTEN), (raw["reply_bytes"], READ)):
         for operation, length, error in zip(operations, column(lengths, "Q"), errors):
-            header = headers.get(operation, length + 1)
-            if length >= header and not error:
+            header = headers.get(operation)
+            if header is not None and length >= header and not error:
                 found.setdefault(operation, []).append(length - header)
     return {operation: sum(own) / len(own) for operation, own in found.items()}

@@ -465,7 +465,7 @@ def _finding(
     return Finding(reason, share, ns, callers, sure, tuple(against), more)
 
 
-# Waits of callers outside of requests (results/stages.py, OUTSIDE).
+# Waits of callers outside of requests (MountCalls in results/stages.py).
 _OUTSIDE = {
     "dirty_throttling": Code.DIRTY_THROTTLING,
     "page": Code.PAGES_AWAITED,

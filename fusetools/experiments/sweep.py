@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fusetools import recording
+from fusetools.answers.filters import Filters
+from fusetools.answers.hist import hist
 from fusetools.answers.sizes import sizes
 from fusetools.answers.source import Source
 from fusetools.errors import Error
@@ -216,9 +217,9 @@ def _run_point(
 def _requests(path: str) -> dict[str, Requests]:
     """Return requests by operation, most first; the daemon's calls if there are no requests."""
     requests: dict[str, Requests] = {}
-    opened = recording.open(path)
-    histograms = opened.hist(layers=("request", "daemon")).histograms
-    moved = sizes(Source(path))
+    source = Source(path)
+    histograms = hist(source, (), ("request", "daemon"), Filters(), False).histograms
+    moved = sizes(source)
     for layer in ("request", "daemon"):
         for h in histograms:
             if h.layer == layer and h.count and h.operation and h.operation not in requests:

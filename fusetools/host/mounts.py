@@ -252,8 +252,8 @@ def _with_daemon(
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
 
     def rank(daemon: Daemon) -> tuple[bool, int, int, int]:
-        """Of several, a supervisor only holds the connection and its child serves. CernVM-FS has a
-        watchdog beside its client: the client has the threads and the libraries."""
+        """Return a key by which whoever serves the mount is the greatest: a supervisor holds the
+        connection alone, CernVM-FS's watchdog has fewer threads and libraries than the client."""
         reads = len(candidates) > 1 and reads_requests(files, daemon.pid)
         return reads, daemon.threads, len(mapped[daemon.pid]), daemon.pid
 

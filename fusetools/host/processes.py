@@ -100,7 +100,7 @@ def shows_connections(files: Files) -> bool:
 
 
 def reads_requests(files: Files, pid: int) -> bool:
-    """Whether a thread of a process waits for its next request right now."""
+    """Return whether a thread of a process waits for its next request right now."""
     return any(
         (files.read(f"/proc/{pid}/task/{thread}/wchan", quiet=True) or "") == "fuse_dev_do_read"
         for thread in files.list(f"/proc/{pid}/task")

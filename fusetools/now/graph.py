@@ -1,4 +1,4 @@
-"""Who waits for whom at a moment, from facts: threads, processes and mounts as nodes. Pure."""
+"""Graph of who waits for whom at a moment: threads, processes and mounts as nodes. Pure."""
 
 from __future__ import annotations
 

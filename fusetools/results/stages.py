@@ -82,19 +82,6 @@ class OperationStages:
     handed: int = 0
 
 
-# Kinds of a caller's time outside of requests: see MountCalls.
-OUTSIDE = (
-    "dirty_throttling",
-    "page",
-    "inode_lock",
-    "other",
-    "blocked",
-    "runnable",
-    "on_cpu",
-    "unknown",
-)
-
-
 @dataclass(frozen=True)
 class MountCalls:
     """The system calls of one name on the recorded mounts, and their time outside of requests.

@@ -53,17 +53,11 @@ class Told(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Cause:
-    """``kind``: one of KINDS; ``reason``, and its sentence ``text``; ``links``: who waits for whom,
-    starting at the mount, and their sentences ``chain``; ``fixes``: never run by fusetools;
-    ``threads``: the daemon's that it keeps waiting."""
+class Explained:
+    """Base class of what has a reason, and the links of the chain that leads to it."""
 
-    kind: str
     reason: Reason
-    links: tuple[Reason, ...] = ()
-    fixes: tuple[Fix, ...] = ()
-    threads: tuple[int, ...] = ()
+    links: tuple[Reason, ...]
 
     JSON_SHOWN = ("text", "chain")
 
@@ -74,6 +68,19 @@ class Cause:
     @property
     def chain(self) -> tuple[str, ...]:
         return tuple(link.text for link in self.links)
+
+
+@dataclass(frozen=True)
+class Cause(Explained):
+    """``kind``: one of KINDS; ``reason``, and its sentence ``text``; ``links``: who waits for whom,
+    starting at the mount, and their sentences ``chain``; ``fixes``: never run by fusetools;
+    ``threads``: the daemon's that it keeps waiting."""
+
+    kind: str
+    reason: Reason
+    links: tuple[Reason, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    threads: tuple[int, ...] = ()
 
 
 MOUNTS_WITHIN = 10.0  # seconds, after which a mount that is not made counts as stuck
@@ -87,7 +94,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Mounting:
+class Mounting(Explained):
     """A process that mounts something for which there is no connection yet; ``age_seconds``: since
     it began, ``path``: where, "" if unknown; ``helper``: it is a mount helper (mount.TYPE), else it
     has FUSE's device open and no connection; ``reason``, ``links``: as in Cause."""
@@ -100,16 +107,6 @@ class Mounting:
     helper: bool
     reason: Reason
     links: tuple[Reason, ...] = ()
-
-    JSON_SHOWN = ("text", "chain")
-
-    @property
-    def text(self) -> str:
-        return self.reason.text
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        return tuple(link.text for link in self.links)
 
 
 @dataclass(frozen=True)
