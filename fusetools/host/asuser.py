@@ -1,6 +1,7 @@
-"""What sudo's caller asks for, done with the caller's rights, in a child process.
+"""Work with the rights of the user who called sudo, done in a child process.
 
-Root would open what the caller may not, and its messages would tell what is in it.
+With its own rights, root would open files that the user may not open, and root's messages would
+reveal their contents.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fusetools.host.files import bounded, open_regular
 
 
 class Rights(Protocol):
-    """A user, and the groups that the user acts with."""
+    """A user and the groups that the user belongs to."""
 
     @property
     def uid(self) -> int: ...
@@ -26,11 +27,11 @@ class Rights(Protocol):
     def groups(self) -> Sequence[int]: ...
 
 
-PATIENCE = 5.0  # seconds for a file system that a user named
+PATIENCE = 5.0  # timeout in seconds for a file system that a user named
 
 
 def become(user: Rights) -> None:
-    """Give up all rights but the user's, for good."""
+    """Drop all rights but the user's, irrevocably."""
     os.setgroups(list(user.groups))
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -39,8 +40,11 @@ def become(user: Rights) -> None:
 def as_user(
     user: Rights | None, function: Callable[[], str], seconds: float = PATIENCE, most: int = 1 << 16
 ) -> str | None:
-    """Return what ``function`` returns, called with the user's rights (None: our own); None: it
-    failed, took longer, or its answer has more than ``most`` bytes."""
+    """Return the result of ``function``, called with the user's rights (``user`` None: with our
+    own).
+
+    Return None if the function failed, exceeded the timeout, or returned more than ``most`` bytes.
+    """
 
     def look() -> str:
         if user is not None and os.geteuid() == 0:
@@ -51,13 +55,16 @@ def as_user(
 
 
 def exists(path: str, user: Rights | None) -> bool:
-    """Whether the user sees such a file; also if its file system does not answer."""
+    """Return whether the user sees a file. Also return True if the file system does not answer."""
     return as_user(user, lambda: "yes" if os.path.exists(path) else "") != ""
 
 
 def read_input(path: str, most: int, user: Rights | None) -> bytes:
-    """Read a file that the user named. OSError: the user cannot read it, it has more than ``most``
-    bytes, or it does not answer."""
+    """Read a file that the user named.
+
+    Raise OSError if the user cannot read the file, if it exceeds ``most`` bytes, or if it does not
+    answer.
+    """
 
     def look() -> str:
         try:
@@ -82,9 +89,11 @@ def read_input(path: str, most: int, user: Rights | None) -> bytes:
 
 
 def may_read_memory(pid: int, user: Rights) -> bool:
-    """Whether the kernel would let the user read a process's memory. It compares all user and group
-    numbers, capabilities and namespaces, and refuses a program that was setuid (ptrace(2), access
-    mode PTRACE_MODE_READ)."""
+    """Return whether the kernel would let the user read a process's memory.
+
+    The kernel compares all user and group numbers, capabilities and namespaces, and refuses a
+    program that was setuid (ptrace(2), access mode PTRACE_MODE_READ).
+    """
     return as_user(user, partial(_open, f"/proc/{pid}/environ")) == "yes"
 
 

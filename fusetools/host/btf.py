@@ -1,10 +1,10 @@
-"""Where a FUSE request's fields are, and which functions handle requests, by the kernel's BTF."""
+"""The layout of a FUSE request and the functions that handle requests, from the kernel's BTF."""
 
 from __future__ import annotations
 
 from fusetools.core import native
 
-# What a kprobe may fetch from a request, as structure and member.
+# Fields of a request that a kprobe may fetch, as structure and member.
 MEMBERS = (
     "fuse_req.in.h.unique",
     "fuse_req.in.h.opcode",
@@ -24,9 +24,9 @@ MEMBERS = (
     "fuse_args.in_args[1].value",
     "fuse_args.out_args[0].value",
 )
-# A function that takes one of these handles a request, or forgets an inode.
+# Types whose pointer marks a function: it handles a request, or forgets an inode.
 CARRIERS = ("fuse_req", "fuse_copy_state", "fuse_args", "fuse_forget_link")
-# What else is taken, and tells the connection.
+# Other parameter types that lead to the connection.
 OWNERS = ("fuse_conn", "fuse_chan")
 
 Members = tuple["tuple[str, int, int, int]", ...]
@@ -34,9 +34,11 @@ Functions = tuple["tuple[str, tuple[str, ...]]", ...]
 
 
 def read_fuse(vmlinux: bytes | None, module: bytes | None) -> tuple[Members, Functions]:
-    """((member, offset, bit, bits) of MEMBERS, (function, which of CARRIERS and OWNERS its
-    parameters point to) of functions that take one of CARRIERS), both sorted; empty if BTF is
-    missing or damaged.
+    """Return the members and the functions that matter for FUSE, both sorted.
+
+    Members are (member, offset, bit, bits) of MEMBERS. Functions are (function, which of CARRIERS
+    and OWNERS its parameters point to), for functions that take one of CARRIERS. Both are empty if
+    BTF is missing or damaged.
     """
     if vmlinux is None:
         return (), ()

@@ -1,4 +1,4 @@
-"""Where perf can select processes by cgroup."""
+"""The cgroup hierarchy in which perf can select processes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fusetools.host.files import Files
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A hierarchy's mount point, and this process's cgroup in it ("/…")."""
+    """The mount point of a hierarchy, and this process's cgroup in it ("/…")."""
 
     mount: str
     own: str
 
 
 def perf_hierarchy(files: Files) -> Hierarchy | None:
-    """The cgroup hierarchy that perf uses: version 1's with perf_event, else version 2's."""
+    """Return the cgroup hierarchy that perf uses: version 1's with perf_event, else version 2's."""
     memberships = [
         line.split(":", 2)
         for line in (files.read("/proc/self/cgroup", quiet=True) or "").split("\n")

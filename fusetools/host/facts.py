@@ -1,8 +1,8 @@
-"""What a host can trace, in one frozen record: read once by probe.py, planned from without a host.
+"""Everything that a host can trace, in one frozen record.
 
-Every field is what was really tried on the machine, not what its version suggests. A record
-round-trips through JSON, so the plan for any kernel is tested on stored facts of that kernel
-(tests/host_facts).
+probe.py reads the record once; the planner uses it without the host. Each field holds the result of
+a trial on the machine, not a guess from its version. A record round-trips through JSON, so the plan
+for any kernel is tested on stored facts of that kernel (tests/host_facts).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ T = TypeVar("T")
 class Tool:
     """An installed command that runs.
 
-    ``options``: the options that fusetools may use and this version knows, as typed.
-    ``libtraceevent``, ``zstd``: linked with it (perf without them has no tracepoints, reads no
-    compressed records); None if the tool does not report it.
+    ``options``: the options that fusetools may use and that this version knows, as typed.
+    ``libtraceevent``, ``zstd``: the tool is linked with the library; None if the tool does not
+    report it. perf without libtraceevent has no tracepoints; perf without zstd cannot read
+    compressed records.
     """
 
     path: str
@@ -38,15 +39,15 @@ class Library:
 
     The file is known by ``inode`` and ``device`` ("major:minor", hexadecimal, as /proc/PID/maps
     prints them): a copy or a replacement under the same name is another file, and a probe on it
-    never fires. ``path`` is the daemon's name for it, ``host_path`` a name that reaches the very
-    same file from here, in characters that tracefs takes ("" if none does).
+    never fires. ``path`` is the daemon's name for it, ``host_path`` a name that reaches the same
+    file from here in characters that tracefs accepts ("" if there is none).
 
-    ``machine``, ``runtime`` and ``imports`` as native.elf_about returns them: the architecture
-    ("x86_64"), the language whose runtime survives no return probe ("Go", "Go (before 1.18)" …, or
-    ""), the functions of libfuse's API that it imports.
+    ``machine``, ``runtime`` and ``imports`` are as native.elf_about returns them: the architecture
+    ("x86_64"), a language runtime that crashes on return probes ("Go", "Go (before 1.18)" …, or
+    ""), and the imported functions of libfuse's API.
 
-    ``frame_pointers``: among its functions that use the frame pointer's register, the share that
-    keep a frame pointer (0 to 1, by bytes of code); None: unknown.
+    ``frame_pointers``: the share of functions that keep a frame pointer, of those that use its
+    register (0 to 1, by bytes of code); None: unknown.
     """
 
     path: str
@@ -65,7 +66,7 @@ class Library:
 
     @property
     def go_registers(self) -> bool:
-        """Its functions get their arguments as in Go's ABIInternal."""
+        """Return whether the program's functions get their arguments as in Go's ABIInternal."""
         return self.runtime == "Go"
 
 
@@ -74,15 +75,15 @@ class Mount:
     """A mounted FUSE file system and the process that answers its requests.
 
     ``connection`` is the number in fuse:* events and /sys/fs/fuse/connections: the superblock's
-    device number in the kernel's own encoding (major << 20 | minor). ``path`` is as seen in the
-    mount namespace of ``seen_by``, a process; None means this process's. ``why``: the reason why
-    ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
-    ``allow_other``: the kernel refuses others, root too, without asking the daemon. ``program``:
-    the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
-    of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
-    its connection open, the daemon among them; ``streams``: the daemon's descriptors of sockets,
-    and of pipes into which another process writes, except those that a thread was reading from;
-    ``options``: those of the daemon's arguments that say how many threads it has (THREADING).
+    device number in the kernel's own encoding (major << 20 | minor). ``path`` is the path in the
+    mount namespace of process ``seen_by``; None means this process's namespace. ``why``: the reason
+    why ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach the mount's files unless
+    ``allow_other``: the kernel refuses others, also root, without asking the daemon. ``program``:
+    the path of the daemon's program, as in ``libraries``. ``seccomp``, ``shadow_stack``: a thread
+    of the daemon has a seccomp filter, a user shadow stack. ``servers``: all processes that have
+    the connection open, including the daemon. ``streams``: the daemon's descriptors of sockets, and
+    of pipes into which another process writes, except those that a thread was reading from.
+    ``options``: the daemon's arguments that set its number of threads (THREADING).
     """
 
     path: str
@@ -114,20 +115,21 @@ class HostFacts:
     ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality"; None: the kernel has
     none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
 
-    tracefs: ``tracefs`` where it is mounted and readable (None: nowhere), ``tracefs_writable``
-    (a file that adds events really opened for writing), ``tracers``, ``dynamic_events`` of
-    "kprobe", "uprobe", "fprobe", "eprobe", "tprobe", "synthetic", ``fetch_args``: what an event's
-    arguments may hold, as the kernel's README writes it ("$arg<N>", "$comm", "string", "ustring",
-    "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
-    ``uretprobe_filtered``: a seccomp filter sees the system call that a user return probe makes,
-    which harms a process that has one (None: unknown), ``uretprobe_shadow``: a user return probe
-    keeps shadow stacks right (see host/uretprobe.py), ``seccomp``: this process has a filter;
-    ``maxactive``: a return probe may set how many instances it needs; ``unwinds_kretprobes``: a
-    kernel stack goes on below a function with a return probe; ``clocks`` of ftrace, ``instances``:
-    it can have some, and reports new threads in them; ``graph_options`` (funcgraph-args …),
-    ``pid_max``: threads have smaller numbers, which wrap there, ``sample_rate``: the most samples
-    that perf may take in a second; ``pid_namespace``: threads have other numbers here than in
-    ftrace's ring buffers, ``tracepoints``: the relevant ones ("system:name").
+    tracefs: ``tracefs`` is its directory if readable (None: there is none), ``tracefs_writable`` (a
+    file that adds events could be opened for writing), ``tracers``, ``dynamic_events``, some of
+    "kprobe", "uprobe", "fprobe", "eprobe", "tprobe", "synthetic", ``fetch_args``: the supported
+    arguments of events, as the kernel's README writes them ("$arg<N>", "$comm", "string",
+    "ustring", "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" if return probes
+    support arguments; ``uretprobe_filtered``: a seccomp filter sees the system call that a user
+    return probe makes, which harms a process that has one (None: unknown), ``uretprobe_shadow``: a
+    user return probe keeps shadow stacks right (see host/uretprobe.py), ``seccomp``: this process
+    has a filter; ``maxactive``: a return probe may set how many instances it needs;
+    ``unwinds_kretprobes``: a kernel stack goes on below a function with a return probe; ``clocks``
+    of ftrace, ``instances``: ftrace has instances, and reports new threads in them;
+    ``graph_options`` (funcgraph-args …), ``pid_max``: the upper limit of thread numbers, where they
+    wrap, ``sample_rate``: the maximum number of samples that perf may take per second;
+    ``pid_namespace``: threads have different numbers here and in ftrace's ring buffers,
+    ``tracepoints``: the relevant ones ("system:name").
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: unknown, see
@@ -137,10 +139,10 @@ class HostFacts:
     ``fuse_members`` (member, byte offset, bit, bits) and ``fuse_functions`` (function, what each of
     its parameters points to), see btf.read_fuse.
 
-    Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
-    of a tracepoint really tried), ``perf_why`` (what perf printed when it could not).
+    Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (it recorded a tracepoint
+    system-wide in a trial), ``perf_why`` (perf's message when it could not).
 
-    ``mounts``: every FUSE mount. ``ftrace_users``: who else uses ftrace or perf, a line each.
+    ``mounts``: every FUSE mount. ``ftrace_users``: other users of ftrace or perf, a line each.
     ``own_events``: dynamic events ("group/name") of a recording of fusetools, running or killed.
     ``unreadable``: (path, reason) of each file that could not be used.
     """
@@ -191,13 +193,16 @@ class HostFacts:
     unreadable: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
-        """One JSON object, keys in the order of the fields."""
+        """Return the record as one JSON object, with keys in the order of the fields."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> HostFacts:
-        """The reverse. A missing field has its default; an unknown one is an error (ValueError), as
-        is a text that is no such record."""
+        """Return the record from its JSON.
+
+        A missing field gets its default. Raise ValueError for an unknown field, or a text that is
+        no such record.
+        """
         data = _record(json.loads(text))
         data["perf"] = _tool(data.get("perf"))
         data["trace_cmd"] = _tool(data.get("trace_cmd"))

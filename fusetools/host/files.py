@@ -24,24 +24,24 @@ from fusetools.host.paths import may_hang
 if TYPE_CHECKING:
     import subprocess
 
-# Commands that only read a recording import this: what is slow to import is imported where used.
+# Commands that only read a recording import this module. Import slow modules where they are used.
 
 MAX_ANSWER = 256 << 20
-BUSY = 4  # times the limit at most, with what a child waits for a CPU
-MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
+BUSY = 4  # maximum factor of a timeout, including the child's waits for a CPU
+MAX_FILE = 64 << 20  # size of a large kernel's kallsyms: some 15 MB
 
 TRUSTED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Missing, or gone meanwhile: not worth reporting.
+# The file is missing or has just disappeared: not worth reporting.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 
 
 class Files:
-    """Files under ``root``, by their absolute names; commands only when ``root`` is "/".
+    """The files under ``root``, by their absolute names.
 
-    In a stored tree the answer of ``perf version --build-options`` is the file
-    "commands/perf version --build-options", and its first line is the exit status.
-    Nothing here raises OSError; refused files are listed in ``unreadable``.
+    Commands run only when ``root`` is "/". In a stored tree the file "commands/perf version
+    --build-options" holds the output of ``perf version --build-options``; its first line is the
+    exit status. No method raises OSError; ``unreadable`` lists the files that could not be read.
     """
 
     def __init__(self, root: Path) -> None:
@@ -53,12 +53,15 @@ class Files:
         return name if self.live else str(self.root) + name
 
     def read(self, name: str, quiet: bool = False) -> str | None:
-        """The text, None if it cannot be read. Bytes that are not UTF-8 become surrogates."""
+        """Return the text of a file, None if it cannot be read.
+
+        Bytes that are not UTF-8 become surrogates.
+        """
         data = self.read_bytes(name, quiet)
         return None if data is None else data.decode("utf-8", "surrogateescape")
 
     def read_bytes(self, name: str, quiet: bool = False) -> bytes | None:
-        """At most MAX_FILE of a file, None when it cannot be read."""
+        """Return at most MAX_FILE bytes of a file, None if it cannot be read."""
         try:
             with Path(self.at(name)).open("rb", buffering=0) as file:
                 parts = []
@@ -87,12 +90,14 @@ class Files:
             return ""
 
     def exists(self, name: str) -> bool:
-        """Only for the kernel's files: on a hung file system this would hang."""
+        """Use only for the kernel's files: on a hung file system this would hang."""
         return os.path.exists(self.at(name))
 
     def writable(self, name: str) -> bool:
-        """Whether the file opens for writing; writes nothing. Never with O_TRUNC: it clears
-        events."""
+        """Return whether the file opens for writing.
+
+        Write nothing, and never use O_TRUNC: it clears events.
+        """
         try:
             os.close(os.open(self.at(name), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         except OSError as error:
@@ -113,7 +118,7 @@ class Files:
         return f"/usr/bin/{command}" if named else None
 
     def start(self, *argv: str) -> Answer:
-        """Starts a command; Answer.get() waits for it."""
+        """Start a command. Answer.get() waits for it."""
         if not self.live:
             return Answer(None, self.read("/commands/" + " ".join(argv)))
         import subprocess
@@ -136,7 +141,8 @@ class Files:
 
 
 def command_path() -> str:
-    """Where commands are searched: root runs nothing that another user could have put there."""
+    """Return the directories to search for commands: root runs nothing that another user could have
+    put there."""
     path = os.environ.get("PATH") or os.defpath
     if os.geteuid() != 0:
         return path
@@ -145,7 +151,7 @@ def command_path() -> str:
 
 @functools.lru_cache(maxsize=4)
 def _of_root(path: str) -> str:
-    hangs = may_hang()  # and its daemon alone says whose a file there is
+    hangs = may_hang()  # and only the daemon decides who owns a file there
 
     def look() -> str:
         return ":".join(each for each in path.split(":") if not hangs(each) and _is_of_root(each))
@@ -154,8 +160,10 @@ def _of_root(path: str) -> str:
 
 
 def command_problem(name: str) -> int:
-    """Return the errno with which a user's command cannot run. 0: it can, or only the daemon of a
-    mount could tell, which is not asked."""
+    """Return the errno with which a user's command cannot run.
+
+    0: it can run, or only the daemon of a mount could tell; the daemon is not asked.
+    """
     hangs = may_hang()
     whole = "/" in name
     places = [name] if whole else os.get_exec_path()
@@ -174,7 +182,7 @@ def command_problem(name: str) -> int:
 
 
 def _is_of_root(path: str) -> bool:
-    """Whether only root can decide what a directory contains."""
+    """Return whether only root can change the contents of a directory."""
     if not path.startswith("/"):
         return False
     real = Path(path).resolve()
@@ -190,7 +198,8 @@ def _is_of_root(path: str) -> bool:
 
 
 def tool_environment() -> dict[str, str]:
-    """For perf and other tools: as root nothing from the user who invoked sudo."""
+    """Return the environment for perf and other tools: as root, without the variables of sudo's
+    caller."""
     ours = {"LC_ALL": "C", "PAGER": "cat", "PERF_CONFIG": "/dev/null", "PATH": command_path()}
     if os.geteuid() != 0:
         return {**os.environ, **ours}
@@ -198,7 +207,7 @@ def tool_environment() -> dict[str, str]:
 
 
 class Answer:
-    """A command's exit status and output."""
+    """The exit status and output of a command."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, stored: str | None) -> None:
         self._process = process
@@ -209,7 +218,7 @@ class Answer:
         return self._process.pid if self._process else None
 
     def get(self, seconds: float = 30.0) -> tuple[int, str]:
-        """Exit status and all output; 124 when it took longer than ``seconds`` and was killed."""
+        """Return the exit status and all output; 124 if the command was killed at its timeout."""
         if self._process is None or self._stored is not None:
             status, _, text = (self._stored or "127\n").partition("\n")
             return int(status), text
@@ -227,15 +236,17 @@ class Answer:
 
 
 class Patience:
-    """The time that a child has for an answer: ``seconds`` from now on, and what it waits for a CPU
-    meanwhile. A busy host is no hang."""
+    """A child's timeout: ``seconds`` from now on, extended by the child's waits for a CPU.
+
+    A busy host is not a hang.
+    """
 
     def __init__(self, child: int, seconds: float) -> None:
         self._child, self._seconds = child, seconds
         self._begin, self._waited = time.monotonic(), waited_for_cpu(child)
 
     def readable(self, descriptor: int) -> bool:
-        """Wait for the descriptor. Return whether it is readable in time."""
+        """Wait for the descriptor. Return whether it became readable in time."""
         end, last = self._begin + self._seconds, self._begin + BUSY * self._seconds
         while True:
             now = time.monotonic()
@@ -249,8 +260,10 @@ class Patience:
 
 
 def waited_for_cpu(pid: int) -> float:
-    """Return the seconds that a process has waited for a CPU since it began, by the kernel's own
-    figure (Documentation/scheduler/sched-stats.rst); 0 if there is none."""
+    """Return the seconds that a process has waited for a CPU since it began; 0 if unknown.
+
+    The figure is the kernel's (Documentation/scheduler/sched-stats.rst).
+    """
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -258,7 +271,7 @@ def waited_for_cpu(pid: int) -> float:
 
 
 class Meanwhile:
-    """``function()`` in a child process, while this one goes on: see bounded()."""
+    """A call of ``function()`` in a child process while this process continues: see bounded()."""
 
     def __init__(
         self, function: Callable[[], str], memory: int | None = None, keep: Collection[int] = ()
@@ -278,8 +291,11 @@ class Meanwhile:
         os.close(writer)
 
     def get(self, seconds: float, most: int = MAX_ANSWER) -> str | None:
-        """Return the result, once. None: it takes longer from now on, fails, or is too large. Time
-        that the child waits for a CPU does not count: a busy host is no hang."""
+        """Return the result, once. Return None if the child exceeds its timeout from now on, fails,
+        or returns too much.
+
+        Time that the child waits for a CPU does not count: a busy host is not a hang.
+        """
         answer = Incoming(most)
         patience = Patience(self._child, seconds)
         try:
@@ -295,24 +311,25 @@ class Meanwhile:
 
 
 def keep_only(*descriptors: int) -> None:
-    """In a child: close all other descriptors. The standard ones become /dev/null.
+    """Close all other descriptors in a child, and open /dev/null as the standard ones.
 
-    A child may stay behind in a sleep that not even SIGKILL ends. Then it must not hold a lock, nor
-    a pipe whose reader waits for its end.
+    The child may stay behind in a sleep that not even SIGKILL ends. Then it must not hold a lock,
+    nor a pipe whose reader waits for its end.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number in {0, 1, 2}.difference(descriptors):
         os.dup2(null, number)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number not in descriptors:
-            with contextlib.suppress(OSError):  # that of the list itself
+            with contextlib.suppress(OSError):  # the descriptor of the list itself
                 os.close(number)
 
 
 def close_own(*kept: int) -> None:
-    """In a child, before it runs a program: close what the program would not get, except ``kept``.
+    """Close the descriptors that the program would not inherit, except ``kept``, before a child
+    runs it.
 
-    The program may lie on a file system that hangs, and so may be loaded for ever.
+    The program may lie on a hung file system, so that loading it never ends.
     """
     for number in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
@@ -324,10 +341,13 @@ _given_up: set[int] = set()
 
 
 def end_children(pids: Collection[int]) -> None:
-    """Kill children of this process and wait a moment for their end: one may sleep until a daemon
-    answers. The next call waits for it again."""
+    """Kill children of this process and wait briefly for their exit.
+
+    A child may sleep until a daemon answers. The next call waits for it again.
+    """
     for pid in pids:
-        with contextlib.suppress(OSError):  # gone, or with rights that this process has given up
+        # The child has ended, or has rights that this process has dropped
+        with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     _given_up.update(pids)
     for _ in range(20):
@@ -339,7 +359,7 @@ def end_children(pids: Collection[int]) -> None:
 
 
 def left_behind(seconds: float = 0.2) -> list[int]:
-    """Return the killed children that still have not ended after a last wait."""
+    """Wait briefly for the killed children. Return those that still have not ended."""
     end = time.monotonic() + seconds
     while _given_up and time.monotonic() < end:
         end_children(list(_given_up))
@@ -359,36 +379,38 @@ def bounded(
     memory: int | None = None,
     keep: Collection[int] = (),
 ) -> str | None:
-    """Return ``function()``, run in a child process. None: it takes longer than ``seconds``, fails,
-    or answers with more than ``most`` bytes.
+    """Return ``function()``, run in a child process.
 
-    ``memory``: bytes that it may take; ``keep``: descriptors that it uses.
+    Return None if it exceeds ``seconds``, fails, or returns more than ``most`` bytes. ``memory``:
+    limit in bytes; ``keep``: descriptors that the function uses.
 
-    For everything that may touch a FUSE file system: a daemon that does not answer leaves the
-    caller of stat() in a sleep that not even SIGKILL ends.
+    Use it for everything that may touch a FUSE file system: a daemon that does not answer leaves
+    the caller of stat() in a sleep that not even SIGKILL ends.
     """
     return Meanwhile(function, memory, keep).get(seconds, most)
 
 
-# How names of this process's open files begin, its standard output among them.
+# Beginnings of the names of this process's open files, including its standard output.
 OPENED = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
 def absolute(path: str) -> str:
-    """As a mount point is written. Nothing is looked at: that may hang."""
+    """Return a path in the form of a mount point. No file is looked up: that may hang."""
     path = os.path.abspath(path)
-    return path[1:] if path.startswith("//") else path  # which POSIX lets mean another place
+    return path[1:] if path.startswith("//") else path  # POSIX lets this mean another place
 
 
 def by_descriptor(descriptor: int) -> Path:
-    """A name of an open file or directory that no other process can redirect."""
+    """Return a name of an open file or directory that no other process can redirect."""
     return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
 
 def open_regular(path: str) -> int:
-    """Opens a file that anybody may have made. OSError: it cannot be opened, or is no regular
-    file."""
-    # Opening a fifo would wait for its writer; a terminal would become ours.
+    """Open a file that anybody may have created.
+
+    Raise OSError if it is no regular file or cannot be opened.
+    """
+    # Opening a fifo would wait for its writer; a terminal would become this process's own.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -398,7 +420,10 @@ def open_regular(path: str) -> int:
 
 
 def read_input(path: str | Path, most: int) -> bytes:
-    """A file that a user named. OSError: it cannot be read, is too large, or does not answer."""
+    """Open a file that a user named.
+
+    Raise OSError if it is unreadable, too large, or does not answer.
+    """
     if not answers(str(path)):
         raise OSError(errno.EIO, "its file system does not answer", str(path))
     with os.fdopen(open_regular(str(path)), "rb") as file:
@@ -409,12 +434,15 @@ def read_input(path: str | Path, most: int) -> bytes:
 
 
 def answers(path: str, seconds: float = 2.0) -> bool:
-    """Whether the file system of ``path`` answers; also if there is no such path."""
+    """Return whether the file system of ``path`` answers.
+
+    Also return True if there is no such path.
+    """
 
     def look() -> str:
         with contextlib.suppress(OSError, ValueError):
             os.stat(path)
-            os.statvfs(path)  # no cache answers this
+            os.statvfs(path)  # not answered from a cache
         return ""
 
     return bounded(look, seconds) is not None
@@ -449,12 +477,15 @@ def check_readable(path: Path) -> None:
         raise Error(what, getattr(error, "strerror", None) or str(error), RECORD) from error
 
 
-MOST_STREAM = 4 << 30  # bytes of a recording that is read from the standard input
+MOST_STREAM = 4 << 30  # limit in bytes for a recording read from the standard input
 
 
 @functools.lru_cache(maxsize=1)
 def standard_input() -> str:
-    """Copy the standard input to a temporary file without a name. Return a path that opens it."""
+    """Copy the standard input to a temporary file without a name.
+
+    Return a path that opens the file.
+    """
     import shutil
     import sys
     import tempfile

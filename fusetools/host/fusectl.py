@@ -1,4 +1,4 @@
-"""What the kernel shows of FUSE connections (fs/fuse/control.c), without touching their mounts."""
+"""The kernel's view of FUSE connections (fs/fuse/control.c), without touching their mounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from fusetools.host.files import Files, end_children, keep_only
 from fusetools.host.mounts import reachable
 
-# System calls of Linux 5.2 and later, the same everywhere.
+# System calls of Linux 5.2 and later; the numbers are the same on all architectures.
 FSOPEN, FSCONFIG, FSMOUNT = 430, 431, 432
 FSCONFIG_CMD_CREATE = 6
 CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x4000 | 0x40000
@@ -20,11 +20,11 @@ CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x4000 | 0x40000
 
 @contextlib.contextmanager
 def fusectl() -> Iterator[tuple[str, int | None]]:
-    """(place, descriptor of) the directory of the FUSE connections.
+    """Return (path, descriptor) of the directory of the FUSE connections.
 
-    If fusectl is not mounted, a mount of it that nobody else sees, and that ends with its
-    descriptor: outside any namespace (fsopen(2), Linux 5.2), or in one of a child's; (…, None) if
-    that is not possible.
+    If fusectl is not mounted, mount it where nobody else sees it, until the descriptor is closed:
+    outside of any namespace (fsopen(2), Linux 5.2), or in a child's namespace. Return (…, None) if
+    that is impossible.
     """
     mounts = Files(Path("/")).read("/proc/self/mountinfo") or ""
     place = next((path for path, _ in reachable(mounts, "fusectl")), "")
@@ -42,7 +42,7 @@ def fusectl() -> Iterator[tuple[str, int | None]]:
 
 
 def _outside() -> list[int]:
-    """Descriptors of such a mount, the last one of its directory."""
+    """Return the descriptors of such a mount; the last one is that of its directory."""
     libc = ctypes.CDLL(None)
     context = libc.syscall(FSOPEN, b"fusectl", 1)
     if context < 0:
@@ -57,7 +57,8 @@ def _outside() -> list[int]:
 
 
 def _in_a_child() -> list[int]:
-    """A directory's descriptor that a child sends, whose mount namespace ends with it."""
+    """Return a directory's descriptor, sent by a child whose mount namespace ends with the
+    descriptor."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -85,7 +86,7 @@ def _in_a_child() -> list[int]:
 
 
 def counter(directory: int, connection: int, name: str) -> int | None:
-    """A number that fusectl shows for a connection; None if it cannot be read."""
+    """Return a number that fusectl shows for a connection; None if it cannot be read."""
     try:
         descriptor = os.open(f"{connection}/{name}", os.O_RDONLY, dir_fd=directory)
     except OSError:

@@ -1,7 +1,7 @@
-"""What a process inherits from its caller and what changes how it runs: limits, priorities, masks.
+"""Settings that a process inherits and that change how it runs: limits, priorities, masks.
 
-A caller of sudo chooses these. While fusetools works as root they have known values. Only the
-workload gets the caller's own back.
+A caller of sudo chooses these. While fusetools works as root, they have known values. Only the
+workload gets the caller's values back.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INFINITE = resource.RLIM_INFINITY
-# Limits that get another value than "none". A core dump would hold what was recorded.
+# Limits whose value is not "none". A core dump would contain the recorded data.
 KNOWN = {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1 << 16, "RLIMIT_STACK": 8 << 20}
-# Limits with which a recording would fail at any moment, where they cannot be raised (a container
-# without CAP_SYS_RESOURCE): by their letter for ulimit, the least that is enough.
+# Limits that make a recording fail at any time, where they cannot be raised (a container without
+# CAP_SYS_RESOURCE): the letter for ulimit, and the minimum value.
 LEAST = {
     "f": (resource.RLIMIT_FSIZE, 1 << 30),
     "t": (resource.RLIMIT_CPU, 600),
@@ -27,27 +27,30 @@ LEAST = {
     "s": (resource.RLIMIT_STACK, 256 << 10),
     "n": (resource.RLIMIT_NOFILE, 256),
 }
-# Limits that only grant something: root needs none of it.
+# Limits that only grant something: root needs none of them.
 GRANTS = ("RLIMIT_NICE", "RLIMIT_RTPRIO", "RLIMIT_MSGQUEUE", "RLIMIT_OFILE")
 LIMITS = {
     name: int(getattr(resource, name))
     for name in dir(resource)
     if name.startswith("RLIMIT_") and name not in GRANTS
 }
-# nohup and a shell's background jobs ignore these, which is the caller's wish. Python ignores the
-# other two for itself.
+# nohup and a shell's background jobs ignore these signals, as the caller wishes. Python itself
+# ignores the other two.
 KEPT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)
-UMASK = 0o022  # at least; never of root itself, which could not enter its own directories
+UMASK = 0o022  # minimum; never set for root, which could not enter its own directories
 OOM = Path("/proc/self/oom_score_adj")
 SLACK, SET_SLACK, GET_SLACK = 50_000, 29, 30  # ns; prctl(2), PR_SET_TIMERSLACK
-IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # numbers of ioprio_set(2), ioprio_get(2)
+IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # commands of ioprio_set(2) and ioprio_get(2)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a process. ``limits``: by number; ``ignored``: signals; ``descriptors``: those
-    above 2 that a program would inherit; None: unknown here."""
+    """Settings of a process.
+
+    ``limits``: by number; ``ignored``: signals; ``descriptors``: those above 2 that a program would
+    inherit; None: unknown here.
+    """
 
     limits: dict[int, tuple[int, int]]
     mask: set[signal.Signals]
@@ -67,7 +70,7 @@ _mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def settle() -> None:
-    """Give this process known settings, and remember the caller's. Called once, at the start."""
+    """Give this process known settings, and remember the caller's. Call once, at startup."""
     global _callers
     _callers = _read()
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
@@ -76,7 +79,7 @@ def settle() -> None:
         known, hard = KNOWN.get(name, INFINITE), _callers.limits[number][1]
         if hard != INFINITE and (known == INFINITE or known > hard):
             hard = known
-        _limit(number, (known, hard))  # a hard limit that is lowered cannot always be given back
+        _limit(number, (known, hard))  # a lowered hard limit cannot always be raised again
     for ignored in _callers.ignored:
         if ignored not in KEPT:
             signal.signal(ignored, signal.SIG_DFL)
@@ -88,7 +91,8 @@ def settle() -> None:
 
 
 def too_low() -> str:
-    """Return a limit with which nothing can be recorded, by its letter for ulimit; "" for none."""
+    """Return a limit with which nothing can be recorded, by its letter for ulimit; "" if there is
+    none."""
     soft = {letter: resource.getrlimit(number)[0] for letter, (number, _) in LEAST.items()}
     low = (n for n, (_, least) in LEAST.items() if soft[n] != INFINITE and soft[n] < least)
     return next(low, "")
@@ -100,8 +104,11 @@ def descriptors() -> tuple[int, ...]:
 
 
 def give_back() -> None:
-    """Give the caller's settings to this process, a child of fusetools that becomes the workload
-    and is still root. To be called right before exec, with limit_processes()."""
+    """Give the caller's settings to this process, a child that is still root and becomes the
+    workload.
+
+    Call right before exec, with limit_processes().
+    """
     if _callers is None:
         signal.pthread_sigmask(signal.SIG_SETMASK, _mask)
         return
@@ -120,7 +127,7 @@ def give_back() -> None:
 
 
 def limit_processes() -> None:
-    """Set the caller's limit of processes, after setuid(): exec fails where that exceeded it."""
+    """Set the caller's limit of processes, after setuid(): exec fails if the limit is exceeded."""
     if _callers is not None:
         _limit(resource.RLIMIT_NPROC, _callers.limits[resource.RLIMIT_NPROC])
 
@@ -153,7 +160,7 @@ def _apply(
     slack: int,
     oom: str,
 ) -> None:
-    """Where the kernel refuses one (a container), it stays as it is."""
+    """If the kernel refuses a setting (in a container), it keeps its value."""
     policy, priority = scheduler
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, policy, os.sched_param(priority))
@@ -169,7 +176,7 @@ def _apply(
 
 
 def _limit(number: int, limits: tuple[int, int]) -> None:
-    """Set a limit, as far as the kernel allows."""
+    """Set a limit as far as the kernel allows."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(number, limits)
         return
@@ -180,7 +187,7 @@ def _limit(number: int, limits: tuple[int, int]) -> None:
 
 
 def _ioprio(new: int | None = None) -> int | None:
-    """The I/O priority of this process; ``new``: set it. None: unknown here."""
+    """Return the I/O priority of this process; None: unknown here. Set it to ``new`` if given."""
     numbers = IOPRIO.get(os.uname().machine)
     if numbers is None:
         return None

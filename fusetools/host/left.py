@@ -1,5 +1,7 @@
-"""A note of root's about children of fusetools that stayed behind: they sleep until a file system
-answers, and not even SIGKILL ends that. `fusetools stuck` knows them by it.
+"""Root's note about children of fusetools that stayed behind.
+
+These children sleep until a file system answers; not even SIGKILL ends them. `fusetools stuck`
+recognizes them by the note.
 """
 
 from __future__ import annotations
@@ -10,17 +12,17 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
-PLACE = "/run/fusetools.left"  # where only root can make a file
-MOST = 1 << 16  # bytes
+PLACE = "/run/fusetools.left"  # a directory where only root can create files
+MOST = 1 << 16  # limit in bytes
 
 
 def note(pids: Collection[int], place: str = PLACE) -> None:
-    """Add those of these processes that sleep in state D to the note. Only root does."""
+    """Add those of these processes that sleep in state D to the note. Only root does this."""
     if os.geteuid() != 0:
         return
     states = ((pid, *_state(pid)) for pid in pids)
     new = {(pid, start) for pid, state, start in states if state == "D"}
-    new -= set(noted(place))  # which removes the note if its processes have ended
+    new -= set(noted(place))  # also removes the note if its processes have ended
     if not new:
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,8 +34,10 @@ def note(pids: Collection[int], place: str = PLACE) -> None:
 
 
 def noted(place: str = PLACE) -> list[tuple[int, int]]:
-    """Return (pid, start in clock ticks since boot) of those that have not ended. Root removes a
-    note of which all have."""
+    """Return (pid, start in clock ticks since boot) of those that have not ended.
+
+    As root, remove the note once all its processes have ended.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(place, flags)

@@ -1,4 +1,4 @@
-"""Limits of a mount, on which the kernel and the daemon agreed. The mount itself is not touched."""
+"""Limits of a mount that the kernel and the daemon agreed on. The mount itself is not touched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from fusetools.host.files import Files
 from fusetools.host.fusectl import counter, fusectl
 
-# Limits by name, each with the command that changes it. {connection}, {device}: the mount's.
+# Limits by name, each with the command that changes it. {connection} and {device} are the mount's.
 CHANGES = {
     "max_background": "echo N > /sys/fs/fuse/connections/{connection}/max_background",
     "congestion_threshold": "echo N > /sys/fs/fuse/connections/{connection}/congestion_threshold",
@@ -28,8 +28,8 @@ def change(name: str, connection: int) -> str:
 
 
 def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, dict[str, int]]:
-    """Return the limits of each connection by name, as far as known. max_read is 0 where the mount
-    has no such option."""
+    """Return the known limits of each connection by name. max_read is 0 if the mount has no such
+    option."""
     files = files or Files(Path("/"))
     options = _options(files)
     found: dict[int, dict[str, int]] = {}

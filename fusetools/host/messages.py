@@ -1,7 +1,7 @@
-"""Messages between processes of ours: a length, then the bytes.
+"""Messages between processes of fusetools: a length, then the bytes.
 
-The end of a pipe tells nothing: it comes when the last process that holds the other end has ended,
-and a child that waits for a daemon may hold it for ever.
+The end of a pipe cannot mark a message's end: a child that waits for a daemon may hold the pipe
+open forever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import struct
 
 _HEAD = struct.Struct("=Q")
-PART = 1 << 16  # bytes that are read at once
+PART = 1 << 16  # bytes per read
 
 
 def framed(data: bytes) -> bytes:
@@ -35,14 +35,14 @@ def receive(descriptor: int) -> bytes | None:
 
 
 class Incoming:
-    """A message that arrives in parts. ValueError: it is longer than ``most`` bytes."""
+    """A message that arrives in parts. Raise ValueError if it is longer than ``most`` bytes."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._parts = bytearray()
 
     def take(self, descriptor: int) -> bool:
-        """Read a part that is there. Return False at the end of the pipe."""
+        """Read an available part. Return False at the end of the pipe."""
         part = os.read(descriptor, PART)
         self._parts += part
         if self._most is not None and (self._size or 0) > self._most:
@@ -63,5 +63,5 @@ class Incoming:
 
     @property
     def data(self) -> bytes:
-        """The bytes of a complete message."""
+        """Return the bytes of a complete message."""
         return bytes(self._parts[_HEAD.size : _HEAD.size + (self._size or 0)])

@@ -1,6 +1,6 @@
-"""The FUSE mounts of a host, and for each the process that answers and the files it has mapped.
+"""The FUSE mounts of a host, the process that answers each, and the files that it has mapped.
 
-Nothing here touches a mounted FUSE file system without a time limit: its daemon may hang.
+Every access to a mounted FUSE file system has a timeout: its daemon may hang.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ from fusetools.host.words import is_file
 T = TypeVar("T")
 
 BEYOND = "its daemon runs outside of this virtual machine (virtiofs)"
-MEMORY = 1 << 30  # bytes that examining a daemon's files may take
-PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
+MEMORY = 1 << 30  # limit in bytes for the memory of a child that examines a daemon's files
+PATIENCE = 2.0  # timeout in seconds for all that a hung daemon could delay
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A process that has FUSE's device open; ``connections`` is empty if the kernel does not show
-    them; ``uid``: its real user, which a program cannot choose."""
+    """A process that has FUSE's device open.
+
+    ``connections`` is empty if the kernel does not show them. ``uid``: the real user of the
+    process, which a program cannot choose.
+    """
 
     pid: int
     uid: int | None
@@ -60,8 +63,8 @@ def read_mounts(
 ) -> tuple[Mount, ...]:
     """Return every FUSE mount once (by connection), those of this mount namespace first.
 
-    ``descriptors``: as processes.open_files() returns them. ``paths``: only for the mounts that
-    these lie on, files of daemons that are on FUSE mounts are examined; None: for all.
+    ``descriptors``: as processes.open_files() returns them. ``paths``: examine a daemon's files on
+    FUSE mounts only for the mounts of these paths; None: for all mounts.
     """
     mounts = all_namespaces(files)
     if not mounts:
@@ -69,7 +72,7 @@ def read_mounts(
     daemons = _daemons(files, descriptors)
     unknown = [daemon for daemon in daemons if not daemon.connections]
     if unknown and (len(unknown) < len(daemons) or shows_connections(files)):
-        unknown = []  # they have no mount
+        unknown = []  # the mounts have no daemon yet
     commands = ((daemon.pid, daemon.arguments) for daemon in unknown)
     named = named_mounts(commands, [mount.path for mount in mounts])
 
@@ -80,7 +83,7 @@ def read_mounts(
 
 
 def all_namespaces(files: Files) -> list[Mount]:
-    """The same mounts, without their daemons."""
+    """Return the mounts without their daemons."""
     mounts: dict[int, Mount] = {}
     seen = {files.link("/proc/self/ns/mnt")}
     for mount in of_own_namespace(files):
@@ -96,12 +99,13 @@ def all_namespaces(files: Files) -> list[Mount]:
 
 
 def of_own_namespace(files: Files) -> list[Mount]:
-    """The FUSE mounts of this mount namespace only."""
+    """Return the FUSE mounts of this mount namespace only."""
     return parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """The FUSE mounts of a /proc/PID/mountinfo, whole file systems before bind mounts of a part."""
+    """Return the FUSE mounts in a /proc/PID/mountinfo, whole file systems before bind mounts of a
+    part."""
     mounts = []
     known: dict[str, int] = {}
     for line in text.split("\n"):
@@ -130,10 +134,13 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def device(fields: list[str], types: list[str], known: dict[str, int]) -> int | None:
-    """The number of the device of a mountinfo's line, None if it has none. What virtiofs mounts by
-    itself, where its host has another file system in the shared directory, has a device of its own
-    and the connection of the mount above it: its number (fuse_dentry_automount in the kernel's
-    fs/fuse/dir.c). ``known``: virtiofs's lines so far, by the mount."""
+    """Return the device number in a line of mountinfo, None if there is none.
+
+    virtiofs mounts a file system of its own where its host has another file system in the shared
+    directory. This mount has its own device, but the connection of the mount above: return that
+    number (fuse_dentry_automount in the kernel's fs/fuse/dir.c). ``known``: the lines of virtiofs
+    so far, by mount.
+    """
     number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
     if not number:
         return None
@@ -164,7 +171,8 @@ def opened_on(files: Files, pid: int) -> list[tuple[int, int]]:
 
 
 def parse_autofs(text: str) -> list[tuple[int, str, int]]:
-    """The autofs mounts of a /proc/PID/mountinfo: number, path, process group of the mounter."""
+    """Return the autofs mounts in a /proc/PID/mountinfo: number, path, process group of the
+    mounter."""
     mounts = []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
@@ -179,7 +187,7 @@ def parse_autofs(text: str) -> list[tuple[int, str, int]]:
 
 
 def mounted(files: Files, *types: str) -> list[str]:
-    """The mount points of file systems of these types."""
+    """Return the mount points of file systems of these types."""
     places = []
     for line in (files.read("/proc/self/mountinfo", quiet=True) or "").split("\n"):
         before, _, after = line.partition(" - ")
@@ -190,9 +198,12 @@ def mounted(files: Files, *types: str) -> list[str]:
 
 
 def reachable(text: str, *types: str) -> list[tuple[str, str]]:
-    """(mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these types,
-    without those below a FUSE or autofs mount: the way to them may hang. Below a root that is one
-    everything does."""
+    """Return (mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these
+    types.
+
+    Mounts below a FUSE or autofs mount are left out: a look-up of their path may hang. Below a root
+    that is such a mount, this holds for all.
+    """
     hanging, wanted = [], []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
@@ -241,7 +252,8 @@ def _with_daemon(
     if mount.fstype == VIRTIOFS:
         return replace(mount, why=BEYOND)
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
-    if not candidates:  # older kernels do not show the connection: the command line names it
+    # Older kernels do not show the connection: use the mount point on the command line
+    if not candidates:
         candidates = [
             daemon
             for daemon in daemons
@@ -252,8 +264,11 @@ def _with_daemon(
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
 
     def rank(daemon: Daemon) -> tuple[bool, int, int, int]:
-        """Return a key by which whoever serves the mount is the greatest: a supervisor holds the
-        connection alone, CernVM-FS's watchdog has fewer threads and libraries than the client."""
+        """Return a sort key; the process that serves the mount has the greatest key.
+
+        A supervisor holds the connection alone. CernVM-FS's watchdog has fewer threads and
+        libraries than the client.
+        """
         reads = len(candidates) > 1 and reads_requests(files, daemon.pid)
         return reads, daemon.threads, len(mapped[daemon.pid]), daemon.pid
 
@@ -265,7 +280,7 @@ def _with_daemon(
 def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mount:
     """Return the mount as answered by process ``pid``, with the files that it has mapped.
 
-    ``wanted``: those on FUSE mounts are examined, too, which sends requests.
+    ``wanted``: also examine files on FUSE mounts, which sends requests.
     """
     libraries = _locate(files, pid, _executable_mappings(files, pid), wanted)
     why = "" if libraries else "its files are not shown to this user"
@@ -285,8 +300,11 @@ def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mo
 
 
 def threading(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the options in a daemon's arguments that say how many threads it has: libfuse's and
-    bindfs's. No others, as they may hold secrets."""
+    """Return the daemon's arguments that set its number of threads (libfuse's and bindfs's
+    options).
+
+    Return no other arguments, as they may hold secrets.
+    """
     found = [argument for argument in arguments if argument in ("-s", "--multithreaded")]
     for before, argument in zip(("", *arguments), arguments):
         listed = argument if before == "-o" else argument[2:] if argument[:2] == "-o" else ""
@@ -299,10 +317,13 @@ def threading(arguments: Sequence[str]) -> tuple[str, ...]:
 def named_mounts(
     commands: Iterable[tuple[int, Sequence[str]]], paths: Iterable[str]
 ) -> dict[int, set[str]]:
-    """Those of the mount points ``paths`` that each daemon's command line may name as its own, by
-    its pid, absolute or by their tails: what it names last, as it may show a directory on another
-    one (bindfs DIRECTORY MOUNT), and not behind an option if it names one elsewhere."""
-    known: dict[str, set[str]] = {}  # by the whole path, and by its tails
+    """Return the mount points that each daemon's command line may name as its own, by pid.
+
+    Mount points match as absolute paths or by their tails. The last match counts, as a daemon may
+    show a directory on another mount (bindfs DIRECTORY MOUNT). A match behind an option counts only
+    if there is no other.
+    """
+    known: dict[str, set[str]] = {}  # compare the whole path and its tails
     for path in paths:
         for at in (0, *(at + 1 for at, letter in enumerate(path) if letter == "/")):
             known.setdefault(path[at:], set()).add(path)
@@ -333,7 +354,7 @@ class Mapping:
 
 
 def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
-    """The files mapped executable, in the order of their first address, each once."""
+    """Return the files mapped executable, each once, in the order of their first address."""
     mappings: dict[tuple[int, str], Mapping] = {}
     for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
         fields = line.split(None, 5)
@@ -351,8 +372,10 @@ def _undeleted(path: str) -> str:
 
 
 def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tuple[Library, ...]:
-    """Return libraries, each with a name that reaches it from here and its content, both found in
-    children: a library may itself lie on a file system that hangs. ``wanted``: see with_daemon().
+    """Return libraries, each with a name that reaches it from here and its content.
+
+    Both are read in children: a library may itself lie on a hung file system. ``wanted``: see
+    with_daemon().
     """
 
     def look(wanted: list[Mapping]) -> str:
@@ -364,7 +387,7 @@ def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tu
 
     none: tuple[str, None, str, str, list[str], None] = ("", None, "", "", [], None)
     on = {m.connection for m in parse_mountinfo(patiently(files, f"/proc/{pid}/mountinfo"))}
-    groups: dict[int | None, list[Mapping]] = {}  # by FUSE connection; None: other file systems
+    groups: dict[int | None, list[Mapping]] = {}  # by FUSE connection; None: all other file systems
     for mapping in mappings:
         number = _device_number(mapping.device)
         groups.setdefault(number if number in on else None, []).append(mapping)
@@ -372,14 +395,14 @@ def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tu
     for connection, group in groups.items():
         if connection is not None and not wanted:
             continue
-        # Long enough for a busy machine, as this examines the daemon itself.
+        # Long enough for a busy machine, as the child examines the daemon itself.
         answer = None
         if connection is None:
             answer = bounded(partial(look, group), 3 * PATIENCE, memory=MEMORY)
         if answer is not None:
             found.update(zip(group, json.loads(answer)))
             continue
-        hung: set[str] = set()  # devices: one child at most is left behind by each
+        hung: set[str] = set()  # devices that hang: each leaves at most one child behind
         for mapping in group:
             if mapping.device not in hung:
                 answer = bounded(partial(look, [mapping]), PATIENCE, memory=MEMORY)
@@ -411,7 +434,8 @@ def _device_number(device: str) -> int:
 
 
 def _opened(files: Files, path: str) -> str:
-    """A name of the file that needs no right to open it; "" if it cannot be read."""
+    """Return a name of the file that opens without rights of its own; "" if the file cannot be
+    read."""
     if not path or not files.live:
         return path and files.at(path)
     try:
@@ -421,8 +445,8 @@ def _opened(files: Files, path: str) -> str:
 
 
 def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
-    """Build id, machine, runtime, imports and frame pointers of a file; empty if it cannot be
-    read."""
+    """Return build id, machine, runtime, imports and frame pointers of a file; empty if it is
+    unreadable."""
     try:
         if at:
             about = (native.elf_build_id(at), *native.elf_about(at))
@@ -433,11 +457,12 @@ def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
 
 
 def _reachable(files: Files, pid: int, mapping: Mapping) -> str:
-    """A name of the mapped file itself: its own, through the daemon's root, or map_files.
+    """Return a name that reaches the mapped file: its own path, the path through the daemon's root,
+    or map_files.
 
-    The device in /proc/PID/maps is not always that of stat() (btrfs, overlayfs); map_files leads to
-    the very file, so its stat decides where it may be used. Names that tracefs cannot take do not
-    count.
+    The device in /proc/PID/maps may differ from that of stat() (btrfs, overlayfs). map_files leads
+    to the mapped file itself, so compare with its stat where possible. Ignore names that tracefs
+    does not accept.
     """
     exact = f"/proc/{pid}/map_files/{mapping.range}"
     wanted = _identity(files, exact)

@@ -1,4 +1,4 @@
-"""Paths on mounts whose daemons may hang, by mountinfo: the mounts are not asked."""
+"""Paths on mounts whose daemons may hang, from mountinfo. The mounts are not touched."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-VIRTIOFS = "virtiofs"  # FUSE, too: its daemon is on the host of this virtual machine
+VIRTIOFS = "virtiofs"  # like FUSE, but the daemon runs on the host of this virtual machine
 FUSE_TYPES = ("fuse", "fuseblk", VIRTIOFS)
-HANGING = (*FUSE_TYPES, "autofs")  # types of file systems for whose daemons callers wait
+HANGING = (*FUSE_TYPES, "autofs")  # file system types whose callers wait for a daemon
 
 
 def is_on(path: str, mount: str) -> bool:
-    """Whether an absolute path is a mount point, or lies below it."""
+    """Return whether an absolute path is a mount point or lies below one."""
     return path == mount or path.startswith(mount.rstrip("/") + "/")
 
 
@@ -23,7 +23,7 @@ def unescape(text: str) -> str:
 
 
 def hanging(text: str) -> list[str]:
-    """Return the mount points of a /proc/PID/mountinfo below which a look-up may hang."""
+    """Return the mount points in a /proc/PID/mountinfo below which a look-up may hang."""
     points = []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
@@ -34,8 +34,10 @@ def hanging(text: str) -> list[str]:
 
 
 def may_hang() -> Callable[[str], bool]:
-    """Return a function that tells whether a path, which need not be absolute, lies below such a
-    mount point now. It does not follow links."""
+    """Return a function that tells whether a path lies below such a mount point now.
+
+    The path need not be absolute. Links are not followed.
+    """
     try:
         text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads the machine into HostFacts. Everything is tried; nothing is changed."""
+"""Reads the machine into HostFacts. Tries everything and changes nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CAPABILITIES = (
 )
 # fmt: on
 
-# Functions of fs/fuse that bracket a stage and do not have "fuse" in their names, and the one
-# that a reader of cached pages sleeps in.
+# Functions of fs/fuse that bracket a stage and lack "fuse" in their names, and the function in
+# which a reader of cached pages sleeps.
 NAMED = {
     "copy_out_args",
     "end_requests",
@@ -49,20 +49,20 @@ NAMED = {
     "wait_on_page_bit_common",
 }
 
-# With this the unwinder finds the return address that a return probe has replaced (from Linux 5.18
-# on); without, kernel stacks end there, or go on without the caller (Ubuntu's 5.15, which has
-# kretprobe_find_ret_addr of 5.16, but not the unwinder's part of it).
+# With this function the unwinder finds the return address that a return probe has replaced (since
+# Linux 5.18). Without it, kernel stacks end at the probe, or go on without the caller. Ubuntu's
+# 5.15 has kretprobe_find_ret_addr of 5.16, but not the unwinder's part of the change.
 RECOVER = "rethook_find_ret_addr"
 
-# Lines of /proc/kallsyms from the type on: one expression for 200,000 of them.
+# Lines of /proc/kallsyms, from the type on: one regular expression for 200,000 lines.
 _LOOKED_AT = re.compile(
     rf" [tTwW] (.*fuse.*|(?:{'|'.join(sorted(NAMED))})(?:[.\t].*|$)"
     rf"|(?:{'|'.join((RECOVER, KEEPS_SHADOW, IS_CALL))})$)",
     re.MULTILINE,
 )
 
-# What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
-# tracefs write it.
+# Supported arguments of events, as Documentation/trace/kprobetrace.rst and tracefs's README write
+# them.
 FETCH_ARGS = (
     "$arg<N>",
     "$comm",
@@ -80,11 +80,13 @@ def read_host(
     root: Path = Path("/"), trial: bool = True, paths: Sequence[str] | None = None
 ) -> HostFacts:
     """Return the facts of this host, or of a stored tree of one (as tests/host_facts/make.py lays
-    out). ``trial``: perf is tried, which takes half a second; else it is assumed to be able to
-    record. ``paths``: as mounts.read_mounts() takes them.
+    out).
+
+    ``trial``: run perf, which takes half a second; else assume that perf can record. ``paths``: as
+    in mounts.read_mounts().
     """
     files = Files(root)
-    # The kernel takes a while to write them.
+    # The kernel takes a while to generate them.
     of_kernel = Meanwhile(lambda: looked_at(files.read("/proc/kallsyms") or ""))
     status = files.read("/proc/self/status", quiet=True) or ""
     tracefs = _tracefs(files)
@@ -98,11 +100,12 @@ def read_host(
         for name in (f"{at}/{kind}_events" for kind in ("dynamic", "kprobe", "uprobe"))
     )
     users, own = _ftrace_users(files, tracefs)
-    # Only now: a perf that opens tracepoints makes readers of tracefs wait.
+    # Start perf last: a perf that opens tracepoints delays readers of tracefs.
     tools = Tools(files, tracefs is not None, trial)
     descriptors = open_files(files)
     mounts = read_mounts(files, descriptors, paths)
-    kallsyms = of_kernel.get(30.0) or looked_at(files.read("/proc/kallsyms") or "")  # notes why not
+    # Records the reasons of failures
+    kallsyms = of_kernel.get(30.0) or looked_at(files.read("/proc/kallsyms") or "")
     symbols, addresses, module = parse_kallsyms(kallsyms)
     perf, can_record, perf_why = tools.perf()
     members, functions = _btf(files) if "kprobe" in kinds else ((), ())
@@ -161,8 +164,8 @@ def read_host(
 
 
 def _btf(files: Files) -> tuple[Members, Functions]:
-    """FUSE's structures and functions in BTF. Empty for a module without BTF of its own, as vmlinux
-    lacks its structures."""
+    """Return FUSE's structures and functions in BTF; nothing for a module without BTF of its own,
+    as vmlinux lacks its structures."""
     vmlinux = files.read_bytes("/sys/kernel/btf/vmlinux")
     return read_fuse(vmlinux, files.read_bytes("/sys/kernel/btf/fuse", quiet=True))
 
@@ -192,7 +195,7 @@ def _bracketed(text: str) -> str | None:
 
 
 def _cpus(online: str) -> int:
-    """Length of a list such as 0-3,8."""
+    """Return the length of a list such as 0-3,8."""
     ranges = re.findall(r"(\d+)(?:-(\d+))?", online)
     return sum(int(last or first) - int(first) + 1 for first, last in ranges)
 
@@ -202,8 +205,10 @@ def capabilities(mask: int) -> tuple[str, ...]:
 
 
 def _tracefs(files: Files) -> str | None:
-    """Where tracefs can be read: its usual place, another mount point, or in debugfs (which held it
-    before Linux 4.1)."""
+    """Return a directory where tracefs can be read.
+
+    That is its usual place, another mount point, or a directory of debugfs (before Linux 4.1).
+    """
     for place in tracefs_places(files):
         if files.read(f"{place}/available_tracers") is not None:
             return place
@@ -216,7 +221,7 @@ def _number(files: Files, path: str) -> int:
 
 
 def tracefs_places(files: Files) -> list[str]:
-    """Where tracefs may be."""
+    """Return the directories where tracefs may be."""
     return ["/sys/kernel/tracing", *mounted(files, "tracefs"), "/sys/kernel/debug/tracing"]
 
 
@@ -234,8 +239,10 @@ def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
 
 
 def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """(fetch arguments, kinds of dynamic events except kprobe and uprobe, maxactive) in the README
-    of tracefs. Older kernels' README lacks them."""
+    """Return (fetch arguments, kinds of dynamic events except kprobe and uprobe, maxactive).
+
+    They stand in the README of tracefs; older kernels' README lacks them.
+    """
     _, _, rest = text.partition("accepts: event-definitions")
     definitions, _, _ = rest.partition("  set_event\t")
     definitions, _, _ = definitions.partition("  events/\t")
@@ -254,13 +261,13 @@ def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
 
 
 def looked_at(text: str) -> str:
-    """The lines of /proc/kallsyms that tell something here."""
+    """Return the lines of /proc/kallsyms that matter here."""
     hits = _LOOKED_AT.finditer(text)
     return "".join(text[text.rfind("\n", 0, m.start()) + 1 : m.end()] + "\n" for m in hits)
 
 
 def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
-    """(functions of FUSE, whether addresses are shown, whether fuse is a module)."""
+    """Return (functions of FUSE, whether addresses are shown, whether fuse is a module)."""
     hits = list(_LOOKED_AT.finditer(text))
     lines = [match[1] for match in hits]
     addresses = any(text[text.rfind("\n", 0, m.start()) + 1 : m.start()].strip("0") for m in hits)
@@ -269,7 +276,7 @@ def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
 
 
 def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
-    """Sorted names from "name" or "name [module]", without paddings and trampolines.
+    """Return sorted names from "name" or "name [module]", without paddings and trampolines.
 
     A name occurs twice if two functions have it: the kernel refuses a probe on such a name.
     """
@@ -289,7 +296,7 @@ def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ftrace_users(files: Files, tracefs: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(others that use ftrace, a line each; dynamic events of fusetools)."""
+    """Return (other users of ftrace, a line each; dynamic events of fusetools)."""
     if tracefs is None:
         return (), ()
     users = _instance_users(files, tracefs, "")

@@ -1,4 +1,4 @@
-"""Processes that have relevant files open; one pass over /proc."""
+"""Processes that have relevant files open, from one pass over /proc."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_IN
 
 
 def in_pid_namespace(files: Files) -> bool:
-    """Whether threads have other numbers here than in the kernel, and others are hidden."""
+    """Return whether threads have different numbers here than in the kernel, which hides others."""
     return files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE)
 
 
 def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
-    """(descriptor, what it is) of FUSE's device, perf events and tracefs files, by pid.
+    """Return the relevant descriptors by pid: (descriptor, kind) of FUSE's device, perf events and
+    tracefs files.
 
-    Unprivileged, only this user's processes are seen.
+    Without privileges, only this user's processes are visible.
     """
     opened: dict[int, list[tuple[str, str]]] = {}
     for name in files.list("/proc"):
@@ -45,24 +46,30 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
 
 
 def is_fuse(files: Files, name: str, link: str) -> bool:
-    """Whether the descriptor ``name`` (/proc/PID/fd/N) is FUSE's device. Only candidates are
-    examined: those whose ``link`` names a file "fuse", in whatever directory a container has it."""
+    """Return whether the descriptor ``name`` (/proc/PID/fd/N) is FUSE's device.
+
+    Only descriptors whose ``link`` names a file "fuse" are examined, in whatever directory a
+    container has it.
+    """
     if not link.endswith(("/fuse", "/fuse (deleted)")):
         return False
     return is_fuse_device(name) if files.live else True  # a stored tree has no devices
 
 
 def fuse_descriptors(files: Files, pid: int) -> list[str]:
-    """The numbers of a process's descriptors of FUSE's device, whatever its file is called."""
+    """Return a process's descriptors of FUSE's device, whatever name the file has."""
     names = ((number, f"/proc/{pid}/fd/{number}") for number in files.list(f"/proc/{pid}/fd"))
     return [number for number, name in names if is_fuse_device(name)]
 
 
 def is_fuse_device(name: str) -> bool:
-    """Whether a file is FUSE's device, by its device number: any user can name a file "fuse".
-    Send no request: the file may lie on a file system that hangs."""
+    """Return whether a file is FUSE's device, by its device number: any user can name a file
+    "fuse".
+
+    Send no request: the file may lie on a hung file system.
+    """
     answer = ctypes.create_string_buffer(256)  # struct statx of include/uapi/linux/stat.h
-    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)  # from glibc 2.28 on
+    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)  # since glibc 2.28
     if statx is None or statx(_AT_FDCWD, os.fsencode(name), _DONT_SYNC, _TYPE, answer):
         if statx is not None and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
             return False
@@ -81,21 +88,26 @@ _DEVICE = (0o020000, os.makedev(10, 229))  # S_IFCHR, FUSE_MINOR of include/linu
 
 
 def fuse_connections(files: Files, pid: int, numbers: Iterable[str]) -> set[int | None]:
-    """The connections of a process's descriptors of FUSE's device; None: one that shows none, as it
-    has no mount, or this kernel does not show it."""
+    """Return the connections of a process's descriptors of FUSE's device.
+
+    None stands for a descriptor that shows no connection: it has no mount, or this kernel does not
+    show it.
+    """
     infos = (files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "" for number in numbers)
     return {parse_connection(info) for info in infos}
 
 
 def parse_connection(info: str) -> int | None:
-    """The FUSE connection in a /proc/PID/fdinfo/N."""
+    """Return the FUSE connection in a /proc/PID/fdinfo/N."""
     match = re.search(r"^fuse_connection:\s*([0-9]{1,10})$", info, re.MULTILINE)
     return int(match[1]) if match else None
 
 
 def shows_connections(files: Files) -> bool:
-    """Whether this kernel shows the connection of FUSE's descriptors (Linux 6.18): its list of
-    functions has the one that does."""
+    """Return whether this kernel shows the connection of FUSE's descriptors (Linux 6.18).
+
+    Such a kernel lists the function that shows it.
+    """
     return " fuse_dev_show_fdinfo" in (files.read("/proc/kallsyms", quiet=True) or "")
 
 
@@ -108,14 +120,20 @@ def reads_requests(files: Files, pid: int) -> bool:
 
 
 def could_serve(uid: int | None, mounter: int | None) -> bool:
-    """Whether a process of the real user ``uid`` can serve a mount of user ``mounter`` (its
-    user_id=). A daemon that root started may have become another user."""
+    """Return whether a process of the real user ``uid`` can serve a mount of user ``mounter`` (its
+    user_id=).
+
+    A daemon that root started may have become another user.
+    """
     return mounter in (None, 0) or uid in (None, 0, mounter)
 
 
 def recorders(files: Files, since: int) -> list[int]:
-    """Processes that began at ``since`` (clock ticks since boot) or later and hold perf events, or
-    are named perf and are just ending: an older one has already opened what it records."""
+    """Return new processes that hold perf events, or that are named perf and about to exit.
+
+    ``since``: only processes that began then or later (clock ticks since boot): an older one has
+    already opened its events.
+    """
     pids = []
     for pid in map(int, filter(str.isdecimal, files.list("/proc"))):
         process = read_stat(files, pid)
@@ -129,9 +147,11 @@ def recorders(files: Files, since: int) -> list[int]:
 
 
 def streams(files: Files, pid: int) -> tuple[int, ...]:
-    """A process's descriptors of sockets, and of pipes of which it holds the end to read from;
-    without those that a thread is reading from. Such a thread apparently passes on what arrives and
-    waits for nothing else, as other threads wait for requests."""
+    """Return a process's descriptors of sockets, and of pipes from which it can read.
+
+    Descriptors that a thread is reading from are left out. Such a thread probably forwards data and
+    waits for nothing else, as other threads wait for requests.
+    """
 
     def look() -> str:
         links = {
@@ -158,52 +178,57 @@ def streams(files: Files, pid: int) -> tuple[int, ...]:
     def of(number: int) -> str:
         return access(files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "")
 
-    # "syscall" waits for a process that executes another program.
+    # "syscall" blocks for a process that executes another program.
     numbers = bounded(look, 2.0) if files.live else look()
     return tuple(map(int, (numbers or "").split()))
 
 
 def access(text: str) -> str:
-    """ "r", "w" or "rw": how a descriptor was opened, by its /proc/PID/fdinfo (proc_pid_fdinfo(5));
-    "rw" where that does not tell."""
+    """Return how a descriptor was opened: "r", "w" or "rw", by its /proc/PID/fdinfo
+    (proc_pid_fdinfo(5)).
+
+    Return "rw" if that is unknown.
+    """
     flags = re.search(r"^flags:\s+([0-7]{1,12})$", text, re.MULTILINE)
     mode = int(flags[1], 8) & os.O_ACCMODE if flags else os.O_RDWR
     return {os.O_RDONLY: "r", os.O_WRONLY: "w"}.get(mode, "rw")
 
 
-# read and readv of x86-64, and their descriptor (proc_pid_syscall(5)).
+# numbers of read and readv on x86-64, as proc_pid_syscall(5) prints them, and the descriptor
 _READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 
 
 def patiently(files: Files, name: str) -> str:
-    """Read a file of /proc that needs the lock of the process's memory, which a hanging page fault
-    holds. "" if it cannot be read in time."""
+    """Read a file of /proc that needs the lock of the process's memory map; "" after a timeout.
+
+    A hanging page fault holds that lock.
+    """
     if not files.live:
         return files.read(name, quiet=True) or ""
     return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
 
 
-ANONYMOUS = "//anon"  # as perf calls it: code made at run time, by a Java virtual machine, say
+ANONYMOUS = "//anon"  # perf's name for code made at run time, such as by a Java virtual machine
 
 
 class Code(NamedTuple):
-    """A part of a process's memory that holds code: addresses, the offset in its file, the file."""
+    """A part of a process's memory that holds code: addresses, offset in its file, file."""
 
     start: int
     end: int
     offset: int
     device: str  # "fe:01"
-    inode: int  # 0: no file, as for "[vdso]"
+    inode: int  # 0 without a file, as for "[vdso]"
     path: str
 
 
 def code(files: Files, pid: int) -> tuple[Code, ...]:
-    """A process's executable mappings."""
+    """Return a process's executable mappings."""
     return parse_maps(patiently(files, f"/proc/{pid}/maps"))
 
 
 def parse_maps(text: str) -> tuple[Code, ...]:
-    """The executable mappings of a /proc/PID/maps (proc(5))."""
+    """Return the executable mappings in a /proc/PID/maps (proc(5))."""
     ranges = []
     for line in text.split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s*(\S.*)?", line)
@@ -215,7 +240,8 @@ def parse_maps(text: str) -> tuple[Code, ...]:
 
 
 def lock_holder(files: Files, status: os.stat_result) -> int | None:
-    """The PID that holds the flock(2) lock of a file; None: nobody, or nobody visible here."""
+    """Return the pid that holds the flock(2) lock of a file; None: no process, or none visible
+    here."""
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     for line in (files.read("/proc/locks", quiet=True) or "").split("\n"):
         fields = line.split()
@@ -225,8 +251,10 @@ def lock_holder(files: Files, status: os.stat_result) -> int | None:
 
 
 def holding_lock(files: Files, name: str) -> list[int]:
-    """Return the processes of this user that hold the flock(2) lock of a file by an open
-    descriptor: also those that inherited it from the process that took the lock."""
+    """Return this user's processes that hold the flock(2) lock of a file by an open descriptor.
+
+    Processes that inherited the descriptor from the one that took the lock count, too.
+    """
     found = []
     for pid in filter(str.isdecimal, files.list("/proc")):
         try:
@@ -242,25 +270,25 @@ def holding_lock(files: Files, name: str) -> list[int]:
 
 
 class Stat(NamedTuple):
-    """A process or a thread as the kernel counts it (proc(5), /proc/PID/stat)."""
+    """A process or a thread as the kernel accounts for it (proc(5), /proc/PID/stat)."""
 
-    comm: str  # may hold anything, also brackets and spaces
+    comm: str  # may hold any characters, including brackets and spaces
     state: str  # "R", "S", "D", "Z" …
     parent: int
     session: int
     flags: int  # PF_… of include/linux/sched.h
-    ticks: int  # on a CPU, of user and kernel, in 1 / sysconf(SC_CLK_TCK) s
-    start: int  # ticks since boot: distinguishes it from a later one with the same number
-    cpu: int  # where it ran last
+    ticks: int  # time on a CPU in user space and in the kernel, in 1 / sysconf(SC_CLK_TCK) s
+    start: int  # clock ticks since boot; distinguishes it from a later one with the same number
+    cpu: int  # CPU on which it last ran
 
     @property
     def of_kernel(self) -> bool:
-        """It is a kernel thread."""
+        """Return whether this is a kernel thread."""
         return bool(self.flags & _PF_KTHREAD)
 
 
 def parse_stat(text: str) -> Stat | None:
-    """A /proc/…/stat; None: it is malformed or cut off."""
+    """Parse a /proc/…/stat; None if it is malformed or cut off."""
     head, _, tail = text.rpartition(")")
     state, *rest = tail.split() or [""]
     try:
@@ -273,25 +301,30 @@ def parse_stat(text: str) -> Stat | None:
 
 
 def read_stat(files: Files, pid: int) -> Stat | None:
-    """None: there is no such process."""
+    """Return a process's stat; None if there is no such process."""
     return parse_stat(files.read(f"/proc/{pid}/stat", quiet=True) or "")
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process of this host, to the ns; 0: it has ended. /proc/PID/stat counts
-    ticks of 10 ms, which may miss a process that runs for less at a time."""
+    """Return the CPU time of a process of this host, in ns; 0 if it has ended.
+
+    /proc/PID/stat counts ticks of 10 ms, and misses a process that runs for less at a time.
+    """
     try:
         return time.clock_gettime(~pid << 3 | _SCHED)
     except OSError:
         return 0.0
 
 
-_SCHED = 2  # CPUCLOCK_SCHED of include/linux/posix-timers.h, in clocks as clock_getcpuclockid(3)
+# CPUCLOCK_SCHED of include/linux/posix-timers.h; the encoding is that of clock_getcpuclockid(3)
+_SCHED = 2
 
 
 def until_ended(pid: int, seconds: float) -> None:
-    """Returns when a child that has not been waited for has ended, or the time is over, or
-    earlier."""
+    """Wait until a child that has not been reaped ends, at most for the given time.
+
+    May return earlier.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:  # before Linux 5.3
@@ -306,8 +339,10 @@ def until_ended(pid: int, seconds: float) -> None:
 
 
 class Sleeper(NamedTuple):
-    """A process and the kernel function in which its first thread sleeps, "" if it is not shown.
-    ``hung``: it waits for a file system, and only SIGKILL may end that."""
+    """A process and the kernel function in which its first thread sleeps ("" if not shown).
+
+    ``hung``: it waits for a file system, and only SIGKILL may end that wait.
+    """
 
     pid: int
     comm: str
@@ -315,13 +350,13 @@ class Sleeper(NamedTuple):
     hung: bool
 
 
-# Functions that wait for a daemon's answer (fs/fuse/dev.c); a thread that reads pages is in state
+# Functions that wait for a daemon's answer (fs/fuse/dev.c). A thread that reads pages is in state
 # D.
 _REQUESTS = re.compile(r"wait_answer|request_send|fuse_(?!dev_)")
 
 
 def family(files: Files, pid: int) -> list[Sleeper]:
-    """A process and its descendants, without zombies."""
+    """Return a process and its descendants, without zombies."""
     sleepers = []
     for member, state in descendants(files, pid).items():
         if state != "Z":
@@ -333,7 +368,7 @@ def family(files: Files, pid: int) -> list[Sleeper]:
 
 
 def descendants(files: Files, pid: int) -> dict[int, str]:
-    """The states of a process and of its descendants, by pid."""
+    """Return the states of a process and its descendants, by pid."""
     children: dict[int, list[int]] = {}
     states: dict[int, str] = {}
     for name in files.list("/proc"):
@@ -352,7 +387,7 @@ def descendants(files: Files, pid: int) -> dict[int, str]:
 
 
 def ancestors(files: Files, pid: int) -> list[int]:
-    """A process and its ancestors."""
+    """Return a process and its ancestors."""
     pids: list[int] = []
     while pid > 0 and pid not in pids:
         pids.append(pid)
@@ -362,13 +397,16 @@ def ancestors(files: Files, pid: int) -> list[int]:
 
 
 def threads(files: Files, pids: Iterable[int]) -> list[int]:
-    """The numbers of all threads of processes."""
+    """Return the numbers of all threads of processes."""
     return [int(name) for pid in pids for name in files.list(f"/proc/{pid}/task")]
 
 
 class Status(NamedTuple):
-    """``process``: the number of the process, also for a thread's number; ``started``: clock ticks
-    since boot; ``uid``: the effective user; ``ended``: only its status is left."""
+    """A process or a thread.
+
+    ``process``: the number of the process, also for a thread's number; ``started``: clock ticks
+    since boot; ``uid``: the effective user; ``ended``: only its exit status is left.
+    """
 
     process: int
     started: int
@@ -378,7 +416,7 @@ class Status(NamedTuple):
 
 
 def status(files: Files, pid: int) -> Status | None:
-    """None: there is no such process or thread."""
+    """Return a process or thread; None if there is no such number."""
     stat = read_stat(files, pid)
     text = files.read(f"/proc/{pid}/status", quiet=True) or ""
     process = re.search(r"^Tgid:\s*(\d+)$", text, re.MULTILINE)
@@ -398,7 +436,7 @@ def comm(files: Files, pid: int) -> str:
 
 
 def thread_comms(files: Files, pid: int) -> tuple[str, ...]:
-    """The names of a process's threads, each once; sorted."""
+    """Return the names of a process's threads, each once, sorted."""
     tasks = [name for name in files.list(f"/proc/{pid}/task") if name.isdecimal()]
     names = (files.read(f"/proc/{pid}/task/{task}/comm", quiet=True) for task in tasks)
     return tuple(sorted({name.rstrip("\n") for name in names if name}))

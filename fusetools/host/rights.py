@@ -1,6 +1,7 @@
-"""Limits the rights of a child that reads what anybody may have made.
+"""Limits the rights of a child that reads files that anybody may have created.
 
-Import this before the child gives up its rights: then it may be unable to read Python's own files.
+Import this module before the child drops its rights: afterwards the child may be unable to read
+Python's own files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ NOBODY = 65534
 
 
 def limit_memory(memory: int, seconds: int | None = 60) -> None:
-    """Limit this process: memory in addition to what it has, CPU time, no core file."""
+    """Limit this process: additional memory, CPU time, no core file."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + memory
@@ -26,7 +27,7 @@ def limit_memory(memory: int, seconds: int | None = 60) -> None:
 
 
 def drop_to(user: int, group: int) -> None:
-    """Give up all rights but those of that user. OSError: it is not possible."""
+    """Drop all rights but those of that user. Raise OSError if that is impossible."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(group, group, group)
@@ -34,12 +35,12 @@ def drop_to(user: int, group: int) -> None:
 
 
 def drop_privileges() -> None:
-    """In a child that then reads what anybody may have made: it keeps only any user's rights and
-    its open files."""
+    """Drop all rights of a child but its open files and those that any user has, before it reads
+    foreign files."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError):  # in a user namespace that has no such user
+        with contextlib.suppress(OSError):  # in a user namespace without such a user
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)

@@ -1,5 +1,7 @@
-"""Whether fuse:fuse_request_send has a request's ``unique`` on this kernel, found out on a mount of
-our own: no daemon of the host is asked."""
+"""Self-test: does fuse:fuse_request_send report a request's ``unique`` on this kernel?
+
+The test uses a mount of its own: no daemon of the host is asked.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,22 @@ _ENOSYS = 38
 _LARGEST = 1 << 17
 _CLONE_NEWNS, _PRIVATE = 0x20000, 0x4000 | 0x40000  # MS_REC | MS_PRIVATE
 _PDEATHSIG, _SIGKILL = 1, 9
-_PLACE = "/proc"  # a directory that is there everywhere
-_BEGIN = 2.0  # seconds that mounting may take
+_PLACE = "/proc"  # a directory that exists everywhere
+_BEGIN = 2.0  # timeout in seconds for mounting
 
 
 def self_test_unique(seconds: float = 5.0) -> bool | None:
-    """Return whether the tracepoint has it: some kernels (6.12, 6.14) always report 0, as they fire
-    before it is set.
+    """Return whether the tracepoint reports ``unique``; None if unknown.
 
-    Records one statfs (as root, with perf). None: unknown, as no request was seen (no permission,
-    no tracepoint).
+    Some kernels (6.12, 6.14) always report 0, as the event fires before the number is set. Record
+    one statfs (as root, with perf). The answer is unknown if no request was seen (no permission, no
+    tracepoint).
     """
     with _own_mount() as mount:
         if mount is None:
             return None
         path, connection = mount
-        # As root: not in TMPDIR of the user who invoked sudo.
+        # As root, do not use TMPDIR of sudo's caller.
         place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
         with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
             data = str(Path(directory) / "perf.data")
@@ -57,7 +59,7 @@ def self_test_unique(seconds: float = 5.0) -> bool | None:
 
 
 def judge_unique(text: str) -> bool | None:
-    """From printed fuse:* events: each send has a ``unique``, and ends have the same ones."""
+    """Return whether, in printed fuse:* events, each send has a ``unique`` that an end has, too."""
     sent = re.findall(r"fuse_request_send:.*?\breq (\d+)", text)
     ended = set(re.findall(r"fuse_request_end:.*?\breq (\d+)", text))
     if not sent or not ended:
@@ -67,8 +69,11 @@ def judge_unique(text: str) -> bool | None:
 
 @contextlib.contextmanager
 def _own_mount() -> Iterator[tuple[str, int] | None]:
-    """Yield the path and the connection of a FUSE mount that a child serves in a mount namespace of
-    its own; None: it cannot be made."""
+    """Yield the path and the connection of a FUSE mount that a child serves in its own mount
+    namespace.
+
+    Yield None if the mount cannot be made.
+    """
     reader, writer = os.pipe()
     parent = os.getpid()
     child = os.fork()
@@ -92,7 +97,7 @@ def _own_mount() -> Iterator[tuple[str, int] | None]:
 
 
 def _serve(writer: int, parent: int) -> None:
-    """In the child: mount, tell the connection, answer requests until this is killed."""
+    """In the child: mount, report the connection, answer requests until killed."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Sockets of the internet: those of a process, their peers, states, queues and other ends.
+"""Internet sockets of a process: peers, states, queues and other ends.
 
 Sources: proc_net(5), Documentation/networking/proc_net_tcp.rst.
 """
@@ -24,13 +24,13 @@ STATES = (
 )  # fmt: skip
 LISTEN = 10
 MOST_ROWS = 200_000
-MOST_SOCKETS = 256  # of a process, whose peers are looked for
-MOST_DESCRIPTORS = 10_000  # among which they are
-Fields = tuple[str, str, str, int, int, bool]  # of a Socket, without its other end
+MOST_SOCKETS = 256  # limit of a process's sockets whose peers are looked up
+MOST_DESCRIPTORS = 10_000  # limit of a table's rows among which they are searched
+Fields = tuple[str, str, str, int, int, bool]  # fields of a Socket except its other end
 
 
 def of_process(pid: int) -> dict[int, int]:
-    """Its sockets: descriptor -> inode; of a process with very many not all."""
+    """Return a process's sockets: descriptor -> inode; only some if there are very many."""
     found: dict[int, int] = {}
     try:
         for entry in islice(os.scandir(f"/proc/{pid}/fd"), MOST_DESCRIPTORS):
@@ -40,13 +40,16 @@ def of_process(pid: int) -> dict[int, int]:
             if len(found) == MOST_SOCKETS:
                 break
     except OSError:
-        pass  # it has ended
+        pass  # the process has ended
     return found
 
 
 def peers(pid: int, wanted: Collection[int]) -> dict[int, str]:
-    """By inode, in the network of that process: to what it is connected ("192.0.2.1:3128",
-    "[2001:db8::1]:80"). Nothing of a table that cannot be read in time."""
+    """Return the peer of each socket by inode, as seen from that process's network namespace.
+
+    A peer is "192.0.2.1:3128" or "[2001:db8::1]:80". A table that cannot be read in time
+    contributes nothing.
+    """
 
     def look() -> str:
         rows = internet(f"/proc/{pid}", wanted)
@@ -56,9 +59,12 @@ def peers(pid: int, wanted: Collection[int]) -> dict[int, str]:
 
 
 def internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, list[int]]]:
-    """(inode, a Socket's fields, inodes of the other end and of the socket that listens there) of
-    the ``wanted`` sockets in the network of the process or thread whose directory in /proc is
-    ``place``."""
+    """Yield (inode, fields of a Socket, inodes of the other end and of the listener) of the
+    ``wanted`` sockets.
+
+    The sockets are those in the network of the process or thread whose directory in /proc is
+    ``place``.
+    """
     ends: dict[tuple[str, str], int] = {}
     listening: dict[str, int] = {}
     rows = []
@@ -91,7 +97,7 @@ def internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, lis
 
 
 def lines(place: str, protocol: str) -> Iterator[str]:
-    """The first MOST_ROWS lines of a table, without its head; none if it cannot be read."""
+    """Return the first MOST_ROWS lines of a table without its header; none if it cannot be read."""
     try:
         with Path(f"{place}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
             yield from islice(lines, 1, 1 + MOST_ROWS)
@@ -107,20 +113,20 @@ def _rows(place: str, protocol: str) -> Iterator[tuple[str, str, int, str, int]]
 
 
 def _mapped(address: str) -> str:
-    """An address of IPv4 that is written as one of IPv6, as one of IPv4."""
+    """Return an IPv4 address that is written as an IPv6 one in IPv4 form."""
     prefix = "0000000000000000FFFF0000" if sys.byteorder == "little" else f"{'0' * 20}FFFF"
     return address[24:] if len(address) > 32 and address.startswith(prefix) else address
 
 
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Of "0100007F:0C38" 127.0.0.1: words of 32 bits in the machine's order."""
+    """Return 127.0.0.1 for "0100007F:0C38": words of 32 bits in the machine's byte order."""
     host = _mapped(text).partition(":")[0]
     words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
     return ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
 
 
 def _address(text: str) -> str:
-    """With its port; "" without one."""
+    """Return the address with its port; "" without a port."""
     address, number = _ip(text), int(text.partition(":")[2], 16)
     if not number:
         return ""

@@ -1,4 +1,4 @@
-"""perf and trace-cmd: their versions and options, and whether perf may record."""
+"""perf and trace-cmd: their versions and options, and whether perf can record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from fusetools.host.facts import Tool
 from fusetools.host.files import Answer, Files
 
-# The options that fusetools uses if they exist.
+# Options that fusetools uses if they exist.
 PERF_OPTIONS = (
     "--call-graph",
     "--cgroup",
@@ -32,15 +32,15 @@ PERF_OPTIONS = (
 )
 TRACE_CMD_OPTIONS = ("-C", "--compression", "--file-version", "--max-graph-depth", "--no-filter")
 
-# Records every CPU for a moment and discards it.
+# A command that records every CPU briefly and discards the data.
 TRIAL = ("-q", "-N", "-B", "-a", "-e", "sched:sched_switch", "-o", "/dev/null", "--", "true")
 
 
 class Tools:
-    """Starts the commands; their answers are read after all else.
+    """Starts the commands; their output is read after everything else.
 
-    ``tracefs``: it exists. Without it nothing may be tried that would mount it. ``trial``: perf is
-    tried; else it is assumed to be able to record.
+    ``tracefs``: it exists. Without it, no command that would mount it may run. ``trial``: run perf;
+    else assume that it can record.
     """
 
     def __init__(self, files: Files, tracefs: bool, trial: bool) -> None:
@@ -57,7 +57,7 @@ class Tools:
                 self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
         if self._paths["perf"] and tracefs and trial:
             known = known_options(self._answers["usage"].get()[1], PERF_OPTIONS)
-            # Without this option perf takes a second to end.
+            # Without this option perf takes a second to exit.
             option = [name for name in ("--no-bpf-event",) if name in known]
             self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
 
@@ -66,7 +66,8 @@ class Tools:
         return {answer.pid for answer in self._answers.values() if answer.pid is not None}
 
     def perf(self) -> tuple[Tool | None, bool, str]:
-        """The tool, whether it could record a tracepoint on all CPUs, and why not."""
+        """Return the tool, whether it could record a tracepoint on all CPUs, and the reason why
+        not."""
         path = self._paths["perf"]
         if path is None:
             return None, False, "perf is not installed"
@@ -85,7 +86,8 @@ class Tools:
             status, output = self._answers["trial"].get()
         traceevent = _built_with(build, "libtraceevent")
         if traceevent is None:
-            # perf before 6.2 has it and does not report it; one that recorded a tracepoint has it.
+            # perf before 6.2 has libtraceevent without reporting it; a perf that recorded a
+            # tracepoint has it.
             traceevent = status == 0 or None
         zstd = _built_with(build, "zstd")
         tool = Tool(path, version[1], options, traceevent, zstd)
@@ -106,7 +108,7 @@ class Tools:
 
 
 def known_options(text: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``wanted`` that a usage text lists at the beginning of a line."""
+    """Return those of ``wanted`` that a usage text lists at the beginning of a line."""
     listed: set[str] = set()
     for line in text.splitlines():
         head = re.match(r"\s+(-\w)?,?\s*(--[\w-]+)?", line)
@@ -116,7 +118,7 @@ def known_options(text: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _built_with(options: str, library: str) -> bool | None:
-    """Of `perf version --build-options`; None: it does not say."""
+    """Parse the output of `perf version --build-options`; None if the item is not reported."""
     built = re.search(rf"{library}: \[\s*(\w+)", options)
     return built[1].lower() == "on" if built else None
 
@@ -126,7 +128,7 @@ def _first_line(text: str) -> str:
 
 
 def _why(text: str) -> str:
-    """The line of perf's complaint that names the cause."""
+    """Return the line of perf's message that names the cause."""
     for pattern in (
         r"libtraceevent is necessary.*",
         r"Access to performance.*limited",

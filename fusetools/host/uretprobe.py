@@ -1,11 +1,12 @@
-"""What return probes do to the probed process, on this kernel.
+"""Effects of user return probes on the probed process, on this kernel.
 
 Linux 6.11 to 6.13 make a system call where a probed function returns (x86-64 only), and show it to
-seccomp filters, which do not know it: an error or SIGKILL in the middle of the daemon. Linux 6.14
-exempts it ("seccomp: passthrough uretprobe systemcall without filtering"), as do later stable 6.12
-and 6.13: the version does not show it, so it is tried. User shadow stacks (x86, Linux 6.6) hold a
-copy of each return address; until 6.11 a return probe changes only the original ("x86/shstk: Make
-return uprobe work with shadow stack").
+seccomp filters. The filters do not know the call: the daemon gets an error or SIGKILL. Linux 6.14
+exempts the call ("seccomp: passthrough uretprobe systemcall without filtering"), as do later stable
+6.12 and 6.13. The version does not show this, so it is tried.
+
+User shadow stacks (x86, Linux 6.6) hold a copy of each return address. Until 6.11 a return probe
+changes only the original ("x86/shstk: Make return uprobe work with shadow stack").
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import struct
 
 from fusetools.host.files import Files
 
-NUMBER = 335  # of the system call, arch/x86/entry/syscalls/syscall_64.tbl
+NUMBER = 335  # number of the system call, arch/x86/entry/syscalls/syscall_64.tbl
 IS_CALL = "__x64_sys_uretprobe"  # the kernel's function
 KEEPS_SHADOW = "shstk_update_last_frame"  # the kernel's function that fixes the copy
 MOST_THREADS = 256
@@ -28,11 +29,12 @@ MOST_THREADS = 256
 # include/uapi/linux/prctl.h, seccomp.h
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _REFUSE, _ALLOW = 0x00050000, 0x7FFF0000
-_OURS = 118  # an errno that nothing else returns
+_OURS = 118  # an errno that no other call returns
 
 
 def filtered(kallsyms: str, arch: str) -> bool | None:
-    """Whether seccomp filters see a return probe's system call; None: that could not be tried."""
+    """Return whether seccomp filters see a return probe's system call; None if that cannot be
+    tried."""
     if arch != "x86_64" or (kallsyms and f" {IS_CALL}\n" not in kallsyms):
         return False
     # ld [nr]; jeq NUMBER: ret ERRNO; ret ALLOW
@@ -47,7 +49,7 @@ def filtered(kallsyms: str, arch: str) -> bool | None:
     if child == 0:
         status = 3
         with contextlib.suppress(BaseException):
-            # It may end by SIGILL: the call is only for return probes.
+            # The child may end by SIGILL: the call is valid only in return probes.
             signal.signal(signal.SIGILL, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -63,7 +65,7 @@ def filtered(kallsyms: str, arch: str) -> bool | None:
 
 
 def guards(files: Files, pid: int) -> tuple[bool, bool]:
-    """(a seccomp filter, a shadow stack) of any of a process's threads."""
+    """Return whether any of a process's threads has (a seccomp filter, a shadow stack)."""
     seccomp = shadow = False
     tasks = [name for name in files.list(f"/proc/{pid}/task") if name.isdecimal()]
     for task in [f"/proc/{pid}", *(f"/proc/{pid}/task/{name}" for name in tasks[:MOST_THREADS])]:
