@@ -41,7 +41,6 @@ KINDS = (".py", ".rs", ".md", ".1")
 EXCLUDED = (
     "docs/commands.md",
     "tests/",
-    "fusetools/now/",
     "fusetools/plan/",
     "fusetools/record/",
     "fusetools/native/core/src/write",

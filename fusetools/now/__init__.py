@@ -1,1 +1,1 @@
-"""What is happening at this moment, from /proc and the like or from a perf that runs meanwhile."""
+"""The state of this moment, from /proc and similar files or from a running perf."""

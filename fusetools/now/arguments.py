@@ -1,8 +1,8 @@
-"""What a blocked system call refers to: paths, descriptors, locks, children, from its arguments.
+"""The objects of a blocked system call: paths, descriptors, locks and children, from its arguments.
 
-Read by a child of fusetools.now.machine with a time limit, from the thread's own memory and
-descriptors. Sources: the man pages of section 2, proc_pid_fdinfo(5), and for locks glibc's
-sysdeps/nptl/bits/struct_mutex.h and struct_rwlock.h, musl's src/internal/pthread_impl.h.
+A child of fusetools.now.machine reads them within a time limit, from the thread's own memory and
+descriptors. Sources: the man pages of section 2, proc_pid_fdinfo(5); for locks glibc's
+sysdeps/nptl/bits/struct_mutex.h and struct_rwlock.h, and musl's src/internal/pthread_impl.h.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from fusetools.now.children import Memory, link, names, text
 from fusetools.now.moment import RING, Task
 
 LONGEST_PATH = 4096
-MOST_WAITED = 256  # descriptors of one poll or epoll
-MOST_LOCKS = 4 << 20  # bytes of /proc/locks: any user can hold millions
+MOST_WAITED = 256  # maximum number of descriptors of one poll or epoll
+MOST_LOCKS = 4 << 20  # limit in bytes for /proc/locks: any user can hold millions of locks
 
-_SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, that of 32-bit programs, F_OFD_SETLKW
-_MS_OTHER = 0x20 | 0x1000 | 0x2000 | 0xE0000  # remount, bind, move, change of propagation
+_SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, the F_SETLKW of 32-bit programs, F_OFD_SETLKW
+# Flags of mount(2): remount, bind, move, change of propagation
+_MS_OTHER = 0x20 | 0x1000 | 0x2000 | 0xE0000
 _FSCONFIG_CREATE = (6, 8)  # FSCONFIG_CMD_CREATE, FSCONFIG_CMD_CREATE_EXCL
 _LOCK_NB, _LOCK_UN = 4, 8  # of flock
 _FORKS = ("vfork", "fork", "clone", "clone3")
@@ -33,7 +34,10 @@ _P_PID, _P_PIDFD = 1, 3
 
 
 class LockRow(TypedDict):
-    """As in Lock; ``sure``: without the thread's stack; ``shared``: with other processes."""
+    """A lock, with fields as in moment.Lock.
+
+    ``sure``: known without the thread's stack; ``shared``: with other processes.
+    """
 
     kind: str
     address: int
@@ -43,8 +47,11 @@ class LockRow(TypedDict):
 
 
 class PlaceRow(TypedDict):
-    """``mount``: the id of the mount of the descriptor that ``path`` is or begins at, 0 if unknown;
-    ``rooted``: an absolute path as the process sees it."""
+    """A path.
+
+    ``mount``: the mount id of the descriptor that ``path`` is or begins at, 0 if unknown;
+    ``rooted``: an absolute path as the process sees it.
+    """
 
     path: str
     mount: int
@@ -52,7 +59,7 @@ class PlaceRow(TypedDict):
 
 
 class MountRow(TypedDict):
-    """As in Mounting."""
+    """A mount being made, with fields as in moment.Mounting."""
 
     fstype: str
     source: str
@@ -60,8 +67,12 @@ class MountRow(TypedDict):
 
 
 class Details(TypedDict):
-    """``child``: the one that a thread waits for, -1: any of its process, 0: none; ``descriptors``:
-    number, link, and the process that a pidfd stands for; ``locks``, ``mounts``: as in Task."""
+    """The objects of a thread's system call.
+
+    ``child``: the child that the thread waits for, -1: any child of its process, 0: none;
+    ``descriptors``: number, link, and the process that a pidfd refers to; ``locks``, ``mounts``: as
+    in moment.Task.
+    """
 
     descriptors: list[tuple[int, str, int]]
     places: list[PlaceRow]
@@ -79,7 +90,10 @@ def details(
     threads: tuple[int, ...],
     children: tuple[int, ...],
 ) -> Details:
-    """``threads`` and ``children``: of the thread's process."""
+    """Return the objects of a system call.
+
+    ``threads`` and ``children`` are those of the thread's process.
+    """
     place = f"/proc/{task.pid}/task/{task.tid}"
     numbers = [_int(arguments[at]) for at in call.descriptors if at < len(arguments)]
     if call.name == "fcntl" and arguments[1] not in _SETLKW:
@@ -94,7 +108,8 @@ def details(
         elif call.name in ("select", "pselect6"):
             count = min(arguments[0], 1024)
             sets = [memory.peek(address, (count + 63) // 64 * 8) for address in arguments[1:3]]
-            bits = [int.from_bytes(data, "little") for data in sets]  # to be read, written
+            # Descriptors to be read and to be written
+            bits = [int.from_bytes(data, "little") for data in sets]
             numbers += [n for n in range(count) if (bits[0] | bits[1]) >> n & 1]
         elif call.name.startswith("epoll_") and call.name != "epoll_ctl":
             info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
@@ -102,16 +117,17 @@ def details(
             numbers = numbers[:MOST_WAITED]
         elif call.name == "io_uring_enter":
             registered = _of_ring(task.pid, numbers, arguments[3])
-        elif call.name == "futex" and not task.narrow:  # whose locks are laid out otherwise
+        # 32-bit programs have another layout of locks
+        elif call.name == "futex" and not task.narrow:
             own = _own_numbers(task.pid, threads)
             lock = _lock(memory, arguments, own)
             if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:
-                lock = None  # who has that number in another pid namespace is not known
+                lock = None  # the holder of that number in another pid namespace is unknown
         elif call.name == "connect":
             address = memory.peek(arguments[1], min(arguments[2], 128))
             if address[:2] == struct.pack("=H", socket.AF_UNIX):
                 name = address[2:]
-                # An abstract one begins with NUL, and /proc shows "@" for it.
+                # An abstract address begins with NUL; /proc shows "@" in its place.
                 name = b"@" + name[1:] if name[:1] == b"\0" else name.partition(b"\0")[0]
                 connects = name.decode("utf-8", "surrogateescape")
         elif call.name in ("wait4", "waitid"):
@@ -124,9 +140,7 @@ def details(
             base = -1 if directory is None else _int(arguments[directory])
             if path:
                 places.append(_place(place, base, path))
-            elif (
-                path == "" and base >= 0
-            ):  # AT_EMPTY_PATH: the file itself, as glibc's fstat has it
+            elif path == "" and base >= 0:  # AT_EMPTY_PATH: the file itself, as in glibc's fstat
                 numbers.append(base)
     descriptors = registered or [(number, link(f"{place}/fd/{number}")) for number in numbers]
     if not places and len(descriptors) <= 2:
@@ -151,15 +165,15 @@ def details(
 
 
 def _locks(call: str, arguments: list[int]) -> bool:
-    """Return whether a system call waits until it gets a file lock."""
+    """Return whether a system call waits for a file lock."""
     if call == "flock":
         return not arguments[1] & (_LOCK_NB | _LOCK_UN)
     return call == "fcntl" and arguments[1] in _SETLKW
 
 
 def _mounts(memory: Memory, place: str, call: str, arguments: list[int]) -> MountRow | None:
-    """Return the mount that a system call makes, by the option fd of FUSE's."""
-    if call == "fsconfig":  # whose context does not show what it was given
+    """Return the mount that a system call makes, known by the option fd of FUSE."""
+    if call == "fsconfig":  # fsconfig's context does not show what it was given
         none: MountRow = {"fstype": "", "source": "", "connection": None}
         return none if arguments[1] in _FSCONFIG_CREATE else None
     if call != "mount" or arguments[3] & _MS_OTHER:
@@ -173,9 +187,11 @@ def _mounts(memory: Memory, place: str, call: str, arguments: list[int]) -> Moun
 
 
 def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
-    """The files that are registered with an io_uring_enter's ring, else the ring itself. One that a
-    thread knows by another number (IORING_ENTER_REGISTERED_RING) may be any of the process: their
-    files, if they are the same."""
+    """Return the files registered with the ring of an io_uring_enter, else the ring itself.
+
+    A thread may know its ring by another number (IORING_ENTER_REGISTERED_RING). Then the ring may
+    be any of the process: return the files if all rings have the same.
+    """
     if flags & 16:
         descriptors = [int(name) for name in names(f"/proc/{pid}/fd") if name.isdecimal()]
         numbers = [n for n in descriptors if link(f"/proc/{pid}/fd/{n}") == RING][:64]
@@ -208,8 +224,11 @@ def _of_pidfd(place: str, number: int) -> int:
 
 
 def mapped(pid: int, tid: int) -> tuple[int, list[tuple[int, str]]]:
-    """(thread, the files that its process has mapped: device of the file system, path). What a page
-    fault is about is one of them."""
+    """Return (thread, files that its process has mapped), each file as (device of the file system,
+    path).
+
+    A page fault concerns one of these files.
+    """
     files: dict[tuple[int, str], None] = {}
     for line in text(f"/proc/{pid}/task/{tid}/maps", 16 << 20).split("\n"):
         match = re.match(r"\S+ \S+ \S+ ([0-9a-f]{1,8}):([0-9a-f]{1,8}) \d+\s+(/.*)", line)
@@ -220,13 +239,16 @@ def mapped(pid: int, tid: int) -> tuple[int, list[tuple[int, str]]]:
 
 
 def waiting_for_locks(name: str) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the rows of lock_holders(), from a file that may be very long."""
+    """Return the rows of lock_holders(). The file may be very long."""
     return list(lock_holders(text(name, MOST_LOCKS)).items())
 
 
 def lock_holders(text: str) -> dict[int, tuple[int, ...]]:
-    """From /proc/locks, by process that waits for a file lock: those that hold one in its way
-    (proc_locks(5)); an open file's lock has no process."""
+    """Return the holders of conflicting file locks by waiting process, from /proc/locks
+    (proc_locks(5)).
+
+    A lock of an open file description has no process.
+    """
     held: dict[str, int] = {}
     holders: dict[int, tuple[int, ...]] = {}
     for line in text.split("\n"):
@@ -252,9 +274,10 @@ def _child(place: str, call: str, arguments: list[int], children: tuple[int, ...
     return next((pid for pid in children if _number_inside(f"/proc/{pid}", pid) == number), -1)
 
 
-@functools.lru_cache(maxsize=8)  # of a child that examines a process's threads one after the other
+# Cached by a child that examines a process's threads one after the other
+@functools.lru_cache(maxsize=8)
 def _own_numbers(pid: int, threads: tuple[int, ...]) -> dict[int, int]:
-    """A process's threads by the numbers that they have for themselves, in their pid namespace."""
+    """Return a process's threads by the numbers that they have in their own pid namespace."""
     if link("/proc/self/ns/pid") == link(f"/proc/{pid}/ns/pid"):
         return {tid: tid for tid in threads}
     return {_number_inside(f"/proc/{pid}/task/{tid}", tid): tid for tid in threads}
@@ -266,12 +289,12 @@ def _number_inside(place: str, tid: int) -> int:
 
 
 def _int(value: int) -> int:
-    """The int that a register holds."""
+    """Return the int that a register holds."""
     return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
 
 
 def _string(memory: Memory, address: int) -> str | None:
-    """A string that ends with NUL, read page by page: the next page may be missing."""
+    """Read a string that ends with NUL, page by page: the next page may be missing."""
     data = b""
     while len(data) < LONGEST_PATH:
         part = memory.peek(address + len(data), 4096 - (address + len(data)) % 4096)
@@ -283,25 +306,29 @@ def _string(memory: Memory, address: int) -> str | None:
     return None
 
 
-# futex(2)'s operations, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
+# Operations of futex(2), without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
 _WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
 _PRIVATE, _REALTIME = 128, 256
 _MOST_TASKS = 1 << 22  # PID_MAX_LIMIT
-# musl's types of mutexes that have an owner: recursive or checked, perhaps robust, shared.
+# Types of musl's mutexes that record an owner: recursive, error-checking; also robust or shared
+# ones.
 _MUSL_OWNED = {kind | more for kind in (1, 2) for more in (0, 4, 128, 132)}
 
 
 def _lock(memory: Memory, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
-    """The holder of the lock that a thread waits for, if its library notes it in the lock.
+    """Return the holder of the lock that a thread waits for, if the C library records it in the
+    lock.
 
     ``threads``: of the process, by the numbers that it knows them by.
 
     glibc: pthread_mutex_t has __lock, __count, __owner, __nusers, __kind; pthread_rwlock_t has
     __readers, __writers, __wrphase_futex, __writers_futex, two words of padding, __cur_writer,
-    __shared; whoever joins a thread waits for its number to go. musl: _m_type, _m_lock; its plain
-    mutexes have no owner. Robust locks and those with priority inheritance have the owner in the
-    futex itself. All values must fit, as the memory behind a condition's futex is arbitrary; if
-    they may do so by chance, that is not sure.
+    __shared; a thread that joins another waits until the number of the other is cleared. musl:
+    _m_type, _m_lock; plain mutexes of musl have no owner. Robust locks and those with priority
+    inheritance have the owner in the futex itself.
+
+    All values must be plausible, as the memory behind a condition variable's futex is arbitrary.
+    The result is not ``sure`` if they may be plausible by chance.
     """
     address, operation = arguments[0], arguments[1] & ~(_PRIVATE | _REALTIME)
     shared = not arguments[1] & _PRIVATE
@@ -315,10 +342,10 @@ def _lock(memory: Memory, arguments: list[int], threads: dict[int, int]) -> Lock
             "shared": shared,
         }
 
-    at = _words(memory, address, 10)  # the futex's word first
+    at = _words(memory, address, 10)  # the futex's word comes first
     if not at:
         return None
-    before = _words(memory, address - 12, 3) or (0, 0, 0)  # there may be nothing
+    before = _words(memory, address - 12, 3) or (0, 0, 0)  # may be unmapped
     words = (*before, *at, *(0,) * (10 - len(at)))
     at = words[3:]
     number = at[0] & 0x3FFFFFFF
@@ -328,14 +355,14 @@ def _lock(memory: Memory, arguments: list[int], threads: dict[int, int]) -> Lock
         return None
     if shared and at[0] in threads and at[0] == arguments[2] & 0xFFFFFFFF:
         return held("thread", at[0])
-    # Nobody has a mutex without being one of its users: behind other locks there is other data.
+    # The owner of a mutex is one of its users. Behind other locks there is other data.
     fits = 0 < at[2] < _MOST_TASKS and 0 < at[3] < 1 << 20 and at[4] < 1 << 10
     if fits and (at[0] in (1, 2) or (at[0] >> 31 and number == at[2])):
         return held("mutex", at[2], operation == _WAIT)
-    # musl: the highest bit marks waiters.
+    # musl sets the highest bit if there are waiters.
     if operation == _WAIT and at[0] >> 31 and number in threads and words[2] in _MUSL_OWNED:
         return held("mutex", number)
-    # From the futex that readers wait for, __readers is 2 words back; from that of writers, 3.
+    # __readers is 2 words before the futex of readers, and 3 before that of writers.
     for back in (2, 3):
         lock = words[3 - back :]
         if lock[0] & 3 == 3 and lock[4] == lock[5] == 0 and lock[6] in threads and lock[7] < 2:

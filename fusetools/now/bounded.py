@@ -1,4 +1,4 @@
-"""Reads that may never return, in a child process with a time limit for each item."""
+"""Reads that may never return, done in a child process with a time limit for each item."""
 
 from __future__ import annotations
 
@@ -22,31 +22,37 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
-MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
-SOON = 0.005  # seconds after which others need not wait for one that sleeps
-BUSY = 4  # times the patience, for a child that does not sleep; and the limit
-LARGEST = 16 << 20  # bytes of one answer
+MEMORY = 1 << 30  # limit in bytes for a child: it reads what other users have written
+SOON = 0.005  # seconds after which the other items no longer wait for one that sleeps
+BUSY = 4  # factor of the patience for a child that does not sleep, and of the limit
+LARGEST = 16 << 20  # limit in bytes of one answer
 
 
 class Limit:
-    """``seconds`` from now, without what this process and its children waited for a CPU meanwhile,
-    but at most BUSY times that: a busy host hides nothing. The kernel's own figure:
-    Documentation/scheduler/sched-stats.rst; where it has none, ``seconds``."""
+    """A limit of ``seconds`` from now, extended by this process's and its children's waits for a
+    CPU.
+
+    The limit is at most BUSY times ``seconds``. The extension keeps a busy host from hiding a hang.
+    The kernel counts these waits (Documentation/scheduler/sched-stats.rst); without this figure the
+    limit is ``seconds``.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.begin = time.monotonic()
-        self._waited = [-_waited_for_cpu("self")]  # shared with its parts
+        self._waited = [-_waited_for_cpu("self")]  # shared with the limits that part() returns
 
     def part(self, share: float) -> Limit:
-        """Return the limit of the first ``share`` of this one's time. What comes later keeps the
-        rest, however much there is to do before."""
+        """Return a limit that covers the first ``share`` of this one's time.
+
+        Later steps keep the rest, however much the earlier steps have to do.
+        """
         part = copy.copy(self)
         part.seconds = share * self.seconds
         return part
 
     def end(self, child: int | None = None) -> float:
-        """A time of time.monotonic(). ``child``: one that still runs."""
+        """Return the end in time.monotonic()'s time. ``child``: a child that still runs."""
         waited = sum(self._waited) + _waited_for_cpu("self")
         if child is not None:
             waited += _waited_for_cpu(child)
@@ -57,13 +63,13 @@ class Limit:
 
 
 def _waited_for_cpu(pid: int | str) -> float:
-    """Seconds since it began."""
+    """Return the seconds that a process has waited for a CPU since it began."""
     return _schedstat(pid, 1)
 
 
 def _schedstat(pid: int | str, field: int) -> float:
-    """Return seconds that a process has been on a CPU (field 0) or waited for one (1); 0 if the
-    kernel does not tell."""
+    """Return seconds that a process has run on a CPU (field 0) or waited for one (1); 0 if
+    unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[field]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -71,12 +77,13 @@ def _schedstat(pid: int | str, field: int) -> float:
 
 
 class _Child(Generic[R]):
-    """A child that answers for one item after the other, each answer as its length and JSON."""
+    """A child that answers one item after the other; each answer is its length and JSON."""
 
     def __init__(self, items: list[T], answer: Callable[[T], R]) -> None:
         self.reader, writer = os.pipe()
         self.buffer = b""
-        self.overtaken = mmap.mmap(-1, 1)  # shared: 1: another child has the items that are left
+        # Shared; 1: another child has taken over the remaining items
+        self.overtaken = mmap.mmap(-1, 1)
         self.pid = os.fork()
         if self.pid:
             os.close(writer)
@@ -101,9 +108,12 @@ class _Child(Generic[R]):
     def next(
         self, patience: float, busy: float, limit: Limit, begin: float
     ) -> tuple[bool, R | None]:
-        """Return (whether an answer came, the answer). Wait for it until ``patience`` seconds after
-        ``begin``; if the child runs, until it has been on a CPU for ``busy`` seconds, however long
-        it waits for one. Never wait longer than the limit."""
+        """Return (whether an answer came, the answer).
+
+        Wait until ``patience`` seconds after ``begin``. If the child runs, wait until it has used
+        ``busy`` seconds of CPU time, however long it waits for a CPU. Never wait longer than the
+        limit.
+        """
         until = min(begin + patience, limit.end(self.pid))
         at_first: float | None = None
         while True:
@@ -138,17 +148,15 @@ class _Child(Generic[R]):
 def each(
     items: Iterable[T], answer: Callable[[T], R], patience: float, limit: Limit
 ) -> Iterator[tuple[T, R | None]]:
-    """Yield (item, answer(item)) of each. None: it slept or ran for longer than _Child.next()
-    waits, or the limit was over before its turn.
+    """Yield (item, answer(item)) of each item; None if it took longer than _Child.next() waits, or
+    the limit ended before its turn.
 
-    A slow one comes last: another child goes on with the others, at once if the slow one sleeps,
-    after ``patience`` seconds if it runs.
-
-    ``answer`` runs in a child process, and its result must have a form in JSON: a tuple becomes a
-    list.
+    A slow item comes last: another child goes on with the others, immediately if the slow one
+    sleeps, after ``patience`` seconds if it runs. ``answer`` runs in a child process, and its
+    result must be representable in JSON: a tuple becomes a list.
     """
     left = list(items)
-    slow: list[tuple[T, _Child[R], float]] = []  # and since when
+    slow: list[tuple[T, _Child[R], float]] = []  # and the time since which it is slow
     children: list[_Child[R]] = []
     try:
         while left and time.monotonic() < limit.end():
@@ -178,7 +186,10 @@ def each(
 
 
 class Asker:
-    """Asks many within one limit. ``silent``: processes and threads that did not answer in time."""
+    """Asks many questions within one limit.
+
+    ``silent``: processes and threads that did not answer in time.
+    """
 
     def __init__(self, limit: float, patience: float) -> None:
         self.limit = Limit(limit)
@@ -192,8 +203,11 @@ class Asker:
         share: float = 1.0,
         unknown: list[int] | None = None,
     ) -> list[R]:
-        """Return the results of those that answered before that share of the limit was over. The
-        others are silent: their numbers, of pairs the second one, are added to ``unknown``, too."""
+        """Return the results of the items that answered before that share of the limit ended.
+
+        The numbers of the others are added to ``silent`` and ``unknown``; of a pair, the second
+        number counts.
+        """
         results = []
         for item, result in each(items, answer, self.patience, self.limit.part(share)):
             if result is None:

@@ -1,8 +1,8 @@
-"""All processes of this host: who may wait for a file system, and who may be a daemon.
+"""Census of all processes: which may wait for a file system, and which may be a daemon.
 
-Any user can make 200 processes with 20,000 descriptors, a process with 21,000 threads, or thousands
-that only seem to wait. So what is read of each is little at first, the likely ones come first, and
-of large processes a part at a time: they take the time of none but themselves.
+Any user can create 200 processes with 20,000 descriptors, a process with 21,000 threads, or
+thousands of processes that only seem to wait. So the first pass reads little of each process,
+likely ones come first, and large processes are read a part at a time: they delay only themselves.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from fusetools.now import children
 from fusetools.now.bounded import Asker
 from fusetools.now.moment import AUTOFS, Process
 
-# By which share of the limit each step ends: no step takes the time of those after it.
+# Share of the limit at which each step ends: no step takes the time of later ones.
 WAITS, STACKS, DAEMONS = 0.35, 0.45, 0.6
-FIRST_THREADS = 64  # of each daemon, before any caller
+FIRST_THREADS = 64  # threads of each daemon that come before any caller
 
 Rows = dict[int, children.ProcessRow]
 Threads = dict[int, list[children.ThreadRow]]
 
 
 class Census:
-    """``rows``: processes by pid; ``threads``: those of each that may wait for a file system;
-    ``closer``: what else is known; ``unseen``: processes of which it is not known whether they
-    wait; ``unasked``: how many may be daemons, and were not looked at in full."""
+    """The result of the census.
+
+    ``rows``: processes by pid; ``threads``: threads of each that may wait for a file system;
+    ``closer``: further facts; ``unseen``: processes that may wait, but could not be examined;
+    ``unasked``: number of possible daemons that were not fully examined.
+    """
 
     def __init__(self, ask: Asker, pids: Iterable[int]) -> None:
         self.ask = ask
@@ -39,17 +42,20 @@ class Census:
 
     @property
     def kernel(self) -> set[int]:
-        """Its own threads."""
+        """Return the kernel's own threads."""
         return {row["pid"] for row in self.rows.values() if row["of_kernel"]}
 
     @property
     def in_fuse(self) -> set[int]:
-        """Processes with a thread that waits for an answer of FUSE or autofs."""
+        """Return the processes with a thread that waits for an answer of FUSE or autofs."""
         return {pid for pid, own in self.threads.items() if any(map(in_fuse, own))} - self.kernel
 
     def _threads(self) -> Threads:
         """Return the threads of each process that may wait for a file system, with the functions in
-        which they sleep. Those of large processes come last, some of each at a time."""
+        which they sleep.
+
+        Threads of large processes come last, some of each process at a time.
+        """
         rows = self.rows
         found = {pid: list(row["waits"]) for pid, row in rows.items()}
         size = children.SLICE
@@ -63,7 +69,7 @@ class Census:
         for pid, serves, waits in self.ask.each(rest, children.waits, WAITS, self.unseen):
             found[pid] += waits
             rows[pid]["serves"] = rows[pid]["serves"] or serves
-        # Of those whose function is not shown, the stack shows it. In state D first.
+        # The stack shows the function where wchan does not. Threads in state D come first.
         items = []
         for pid, own in found.items():
             unknown = [(state, tid) for tid, state, wchan in own if wchan == "0"]
@@ -77,7 +83,7 @@ class Census:
             pid: [
                 (tid, state, functions.get(tid, wchan))
                 for tid, state, wchan in own
-                # One that still has none did not sleep.
+                # A thread without a function did not sleep.
                 if tid not in functions
                 or state == "D"
                 or (functions[tid] != "0" and children.is_suspicious(state, functions[tid]))
@@ -86,10 +92,13 @@ class Census:
         }
 
     def look_closer(self, mounts: Iterable[Mount], listed: Iterable[int]) -> None:
-        """Read what else is to be known of processes. Likely daemons come first, then those that
-        wait: others may be many. The first descriptors of all come before the others of any, which
-        are read only for connections (of ``mounts``, and all that are ``listed``) whose daemon is
-        not yet known."""
+        """Read the further facts of processes.
+
+        Likely daemons come first, then processes that wait: others may be many. The first
+        descriptors of all processes come before the later ones of any. Later descriptors are read
+        only for connections (of ``mounts``, and all that are ``listed``) whose daemon is still
+        unknown.
+        """
         rows, wait = self.rows, self.in_fuse
         mounts = list(mounts)
         owners = {mount.user for mount in mounts}
@@ -114,14 +123,14 @@ class Census:
         self.closer, self.unasked = closer, len(silent) + len(self.unseen)
 
     def owners(self, numbers: Iterable[int]) -> Counter[int]:
-        """Return the users of these processes and threads that are known, and how many each has."""
+        """Return the known users of these processes and threads, and how many each user has."""
         of = {tid: pid for pid, row in self.rows.items() for tid in row["threads"]}
         found = (children.owner(of.get(number, number)) for number in numbers)
         return Counter(uid for uid in found if uid is not None)
 
 
 def in_fuse(row: children.ThreadRow) -> bool:
-    """Return whether a thread waits for an answer of a daemon of FUSE or autofs."""
+    """Return whether a thread waits for an answer of a FUSE or autofs daemon."""
     return row[2].startswith(_FUSE_WAITS) and not row[2].startswith(children.SERVES)
 
 
@@ -131,9 +140,11 @@ _FUSE_WAITS = ("request_wait_answer", "fuse_", "__fuse_", *AUTOFS)
 def by_suspicion(
     threads: Threads, near: set[int], processes: dict[int, Process]
 ) -> list[tuple[int, int]]:
-    """Return (process, thread) of those to be examined closely, in the order in which they tell
-    most. ``threads``: those that may wait, by process; ``near``: daemons, all threads of which
-    tell something, and what they started."""
+    """Return (process, thread) of those to examine closely, the most informative first.
+
+    ``threads``: those that may wait, by process; ``near``: daemons, all of whose threads are
+    informative, and their descendants.
+    """
     suspects = {row[0]: row for own in threads.values() for row in own}
     ranked = []
     for pid in {*threads, *near}:
@@ -148,6 +159,6 @@ def by_suspicion(
                 rank = 2
             else:
                 rank = 3 if row and row[1] == "D" else 4
-            # Of one rank some of each process at a time.
+            # Among equal ranks, some threads of each process at a time.
             ranked.append((rank, place // FIRST_THREADS, pid, tid))
     return [(pid, tid) for *_, pid, tid in sorted(ranked)]

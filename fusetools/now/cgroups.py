@@ -1,4 +1,4 @@
-"""The cgroup of a process, and what it, or one above it, keeps the process from.
+"""The cgroup of a process and how it, or an ancestor, restricts the process.
 
 Sources: cgroups(7), Documentation/admin-guide/cgroup-v1/ and cgroup-v2.rst.
 """
@@ -21,7 +21,7 @@ class Cgroup(TypedDict):
 
 
 def hierarchies() -> dict[str, str]:
-    """The mount points of cgroups by controller, "" for version 2."""
+    """Return the mount points of cgroups by controller, "" for version 2."""
     mounts = text("/proc/self/mountinfo", 16 << 20)
     places: dict[str, str] = {}
     for path, _ in reachable(mounts, "cgroup2"):
@@ -34,8 +34,11 @@ def hierarchies() -> dict[str, str]:
 
 
 def name(listed: str) -> str:
-    """The cgroup, from a /proc/PID/cgroup: version 2's if that is not the root, else one of version
-    1's; "" if nothing is listed."""
+    """Return the cgroup in a /proc/PID/cgroup: version 2's unless it is the root, else one of
+    version 1's.
+
+    Return "" if no cgroup is listed.
+    """
     lines = (line.split(":", 2) for line in listed.split("\n") if line.count(":") > 1)
     paths = sorted((controllers != "", path) for _, controllers, path in lines if _ours(path))
     named = [path for _, path in paths if path != "/"]
@@ -43,13 +46,15 @@ def name(listed: str) -> str:
 
 
 def _ours(path: str) -> bool:
-    """Whether it is inside our cgroup namespace."""
+    """Return whether the cgroup is inside our cgroup namespace."""
     return path.startswith("/") and ".." not in path.split("/")
 
 
 def about(listed: str, mounted: dict[str, str]) -> Cgroup:
-    """From a /proc/PID/cgroup: the cgroup, and which one from it upwards is frozen, or has full
-    memory."""
+    """Return the cgroup, and which cgroup from there upwards is frozen or has full memory.
+
+    The source is a /proc/PID/cgroup.
+    """
     row: Cgroup = {"cgroup": name(listed), "frozen": "", "memory": "", "quota": None}
     for line in listed.split("\n"):
         _, controllers, place = [*line.split(":", 2), "", ""][:3]
@@ -86,7 +91,7 @@ def _full(controller: str, base: str) -> bool:
 
 
 def _quota(controller: str, base: str) -> float | None:
-    """The CPUs that a cgroup may use at most."""
+    """Return the number of CPUs that a cgroup may use at most."""
     limits = ""
     if not controller:
         limits = text(f"{base}/cpu.max")

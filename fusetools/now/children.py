@@ -1,6 +1,6 @@
-"""What a child answers about one process or one thread of this host, as plain rows.
+"""Answers of a child about one process or one thread of this host, as plain rows.
 
-It reads what may block; fusetools.now.machine starts it, and gives it a time limit.
+The child reads files that may block. fusetools.now.machine starts it and limits its time.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from fusetools.host.processes import access, is_fuse, parse_connection, parse_ma
 from fusetools.host.rights import drop_privileges
 from fusetools.now.moment import Task
 
-MOST_FILES = 500  # of a process, whose functions are named
-STACK = 64 << 10  # bytes of a thread's stack that are read
+MOST_FILES = 500  # maximum number of a process's threads whose functions are named
+STACK = 64 << 10  # bytes read of a thread's stack
 HOST = Files(Path("/"))
-SLICE = 256  # threads of a process that are looked at before others have their turn
-FEW, MANY = 128, 1024  # descriptors, at first and later: a daemon's device is an early one
-AWAKE = 0.15  # seconds for looks at a thread that runs
-SERVES = "fuse_dev_do_read"  # where a thread of a daemon waits for a request
+SLICE = 256  # threads of a process that are examined before it is another process's turn
+# Descriptors per look, the first and later ones: a daemon opens its device early
+FEW, MANY = 128, 1024
+AWAKE = 0.15  # seconds of repeated looks at a running thread
+SERVES = "fuse_dev_do_read"  # functions in which a daemon's thread waits for a request
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
 _PENDING = re.compile(r"^S(?:ig|hd)Pnd:\s*([0-9a-f]+)", re.MULTILINE)
 _SIGKILL = 1 << 8
-_PIDFD_GETFD = 438  # Linux 5.6, the same everywhere
+_PIDFD_GETFD = 438  # Linux 5.6, the same on all architectures
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
-# Waits that are not for a file system: the usual ones of threads that wait for work.
+# Waits that do not concern a file system: usual ones of threads that wait for work.
 _IDLE = re.compile(
     "futex_|poll_schedule_timeout|do_poll|do_sys_poll|do_select|ep_poll|do_epoll_wait|hrtimer_nano"
     "sleep|do_nanosleep|common_nsleep|pipe_|anon_pipe_|wait_for_partner|do_wait|kernel_wait|sigsusp"
@@ -50,15 +51,18 @@ _IDLE = re.compile(
     "kmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
 )
 
-# Its number, state, the function it sleeps in ("0": not shown).
+# A thread: its number, state, and the function in which it sleeps ("0": not shown).
 ThreadRow = tuple[int, str, str]
 
 
 class ProcessRow(TypedDict):
-    """As in Process; ``start``: clock ticks since boot; ``owner``: the user of its directory in
-    /proc; ``mnt``: its mount namespace, ``root``: its root directory; ``serves``: a thread waits
-    for a request of FUSE; ``via``: a thread that has its descriptors; ``threads``: the numbers of
-    all; ``waits``: of the first SLICE those that may wait for a file system."""
+    """A process, with fields as in moment.Process.
+
+    ``start``: clock ticks since boot; ``owner``: the user of its directory in /proc; ``mnt``: its
+    mount namespace; ``root``: its root directory; ``serves``: a thread waits for a request of FUSE;
+    ``via``: a thread that has its descriptors; ``threads``: the numbers of all threads; ``waits``:
+    those of the first SLICE threads that may wait for a file system.
+    """
 
     pid: int
     ppid: int
@@ -77,8 +81,11 @@ class ProcessRow(TypedDict):
 
 
 class CloserRow(TypedDict):
-    """As in Process; ``fuse``: (descriptor, connection) of the descriptors looked at, ``left``: the
-    next descriptor, 0 if those were all."""
+    """Further facts of a process, with fields as in moment.Process.
+
+    ``fuse``: (descriptor, connection) of the examined descriptors; ``left``: the next descriptor, 0
+    if all were examined.
+    """
 
     pid: int
     uid: int | None
@@ -88,14 +95,17 @@ class CloserRow(TypedDict):
     left: int
 
 
-HeldRow = tuple[str, str]  # the link of a descriptor; "r", "w" or "rw"
+HeldRow = tuple[str, str]  # the link of a descriptor, and "r", "w" or "rw"
 
 
 class TaskRow(TypedDict):
-    """As in Task, ``tracer`` 0 unless it is stopped; ``killed``: it has a SIGKILL to take;
-    ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of the clock of
-    its CPU when it last ran, 0 if it was moved to that one asleep, None if the kernel does not show
-    it; ``switches``: how often it gave up its CPU."""
+    """A thread, with fields as in moment.Task.
+
+    ``tracer``: 0 unless the thread is stopped; ``killed``: a SIGKILL is pending; ``syscall``:
+    number, arguments, stack and instruction pointer; ``ran``: ms of its CPU's clock when it last
+    ran, 0 if it was moved to that CPU while asleep, None if the kernel does not show it;
+    ``switches``: how often it gave up its CPU.
+    """
 
     comm: str
     state: str
@@ -110,7 +120,7 @@ class TaskRow(TypedDict):
 
 
 def text(name: str, most: int = 1 << 20) -> str:
-    """At most ``most`` bytes of a file of /proc or /sys; "" if it cannot be read."""
+    """Return at most ``most`` bytes of a file of /proc or /sys; "" if it cannot be read."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -135,8 +145,11 @@ def link(name: str) -> str:
 
 
 def aborted(item: tuple[int, int]) -> list[int]:
-    """Return the process if its descriptor of FUSE's device ((descriptor, process)) is one of a
-    connection that was aborted: poll(2) shows an error then. The mount is not touched."""
+    """Return the process if its descriptor of FUSE's device belongs to an aborted connection.
+
+    The argument is (descriptor, process). poll(2) reports an error on such a descriptor. The mount
+    is not touched.
+    """
     number, pid = item
     libc = ctypes.CDLL(None, use_errno=True)
     try:
@@ -171,16 +184,21 @@ def _sleeps_in(stack: list[str]) -> str:
 
 
 def sleeps_in(item: tuple[list[int], int]) -> list[tuple[int, str]]:
-    """The functions in which threads of a process sleep, "0": unknown. Kernels whose wchan follows
-    frame pointers that they do not have (x86-64 before Linux 5.16) show "0" for each: then its
-    stack shows it, which before Linux 5.7 nobody can read while the process is in execve."""
+    """Return the functions in which threads of a process sleep; "0" if unknown.
+
+    Some kernels derive wchan from frame pointers that they lack (x86-64 before Linux 5.16), and
+    show "0" for each thread. There the thread's stack shows the function; before Linux 5.7 nobody
+    can read the stack while the process is in execve.
+    """
     threads, pid = item
     return [(tid, _sleeps_in(_functions(f"/proc/{pid}/task/{tid}"))) for tid in threads]
 
 
 def process(pid: int) -> list[ProcessRow]:
-    """Return what tells a process's suspicious threads, at little cost however large the process
-    is; nothing if it has ended."""
+    """Return the suspicious threads of a process; None if it has ended.
+
+    The cost is low however large the process is.
+    """
     place = f"/proc/{pid}"
     stat = parse_stat(text(f"{place}/stat"))
     if not stat:
@@ -188,7 +206,7 @@ def process(pid: int) -> list[ProcessRow]:
     threads = [int(name) for name in names(f"{place}/task")]
     state, via, serves = stat.state, pid, False
     if state in "ZX":
-        # Its main thread may have ended before the others; it has no descriptors then.
+        # The main thread may have ended before the others; then it has no descriptors.
         for tid in threads[:SLICE]:
             task = parse_stat(text(f"{place}/task/{tid}/stat"))
             if task and task.state not in "ZX":
@@ -217,7 +235,7 @@ def process(pid: int) -> list[ProcessRow]:
 
 
 def owner(pid: int) -> int | None:
-    """Return the user of a process's directory in /proc, which is also shown in execve(2)."""
+    """Return the user of a process's directory in /proc, which is shown even during execve(2)."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -225,7 +243,7 @@ def owner(pid: int) -> int | None:
 
 
 def waits(item: tuple[list[int], int]) -> tuple[int, bool, list[ThreadRow]]:
-    """Return (process, whether one of these threads waits for a request of FUSE, those that may
+    """Return (process, whether one of these threads waits for a request of FUSE, threads that may
     wait for a file system)."""
     threads, pid = item
     return pid, *_waits(pid, threads)
@@ -246,13 +264,16 @@ def _waits(pid: int, threads: list[int]) -> tuple[bool, list[ThreadRow]]:
 
 
 def is_suspicious(state: str, wchan: str) -> bool:
-    """Return whether a thread may wait for a file system; also if its wait is not shown ("0")."""
+    """Return whether a thread may wait for a file system.
+
+    Also return True if its wait is not shown ("0").
+    """
     return state == "D" or (state == "S" and (wchan == "0" or not _IDLE.match(wchan)))
 
 
 def closer(item: tuple[int, int]) -> CloserRow:
-    """Return the rest that is to be known of a process (the second number), by a thread of it that
-    has its descriptors (the first)."""
+    """Return the further facts of a process (the second number), read through a thread that has its
+    descriptors (the first number)."""
     via, pid = item
     status = text(f"/proc/{pid}/status")
     uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
@@ -268,15 +289,19 @@ def closer(item: tuple[int, int]) -> CloserRow:
 
 
 def devices(item: tuple[tuple[int, int], int]) -> tuple[int, list[tuple[int, int | None]], int]:
-    """Return as in CloserRow (pid, fuse, left) of a process's next descriptors: ((a thread that has
-    them, the first one), pid)."""
+    """Return the fields of CloserRow (pid, fuse, left) for a process's next descriptors.
+
+    The argument is ((a thread that has them, the first descriptor), pid).
+    """
     (via, first), pid = item
     return pid, *_devices(f"/proc/{pid}/task/{via}", first)
 
 
 def _devices(place: str, first: int) -> tuple[list[tuple[int, int | None]], int]:
-    """Look for FUSE's device at some of a process's descriptors, from number ``first`` on. Return
-    what was found, and the next number, 0 if there are no more."""
+    """Look for FUSE's device in some of a process's descriptors, from number ``first`` on.
+
+    Return the descriptors found, and the next number, 0 if there are no more.
+    """
     found: list[tuple[int, int | None]] = []
     numbers, following = _descriptors(place, first)
     for number in numbers:
@@ -287,8 +312,10 @@ def _devices(place: str, first: int) -> tuple[list[tuple[int, int | None]], int]
 
 
 def _descriptors(place: str, first: int) -> tuple[Sequence[int], int]:
-    """Return some of a process's descriptors, and the next number, 0 if there are no more. Those
-    below FEW may not be open: to list a large table costs more than to try them."""
+    """Return some of a process's descriptors, and the next number, 0 if there are no more.
+
+    Numbers below FEW may not be open: to list a large table is more expensive than to try them.
+    """
     if first == 0:
         size = re.search(r"^FDSize:\s*(\d+)", text(f"{place}/status"), re.MULTILINE)
         slots = int(size[1]) if size else FEW
@@ -298,9 +325,11 @@ def _descriptors(place: str, first: int) -> tuple[Sequence[int], int]:
 
 
 def _listed(directory: str, first: int, most: int) -> list[int]:
-    """Return up to ``most`` numbers in a /proc/PID/fd, from ``first`` on. The others cost nothing:
-    the position in that directory is a descriptor's number plus 2 (proc_readfd_common in the
-    kernel's fs/proc/fd.c)."""
+    """Return up to ``most`` numbers in a /proc/PID/fd, from ``first`` on.
+
+    The other numbers cost nothing: the position in that directory is a descriptor's number plus 2
+    (proc_readfd_common in the kernel's fs/proc/fd.c).
+    """
     try:
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -330,14 +359,14 @@ def mountinfo(item: tuple[object, int]) -> tuple[object, int, str]:
 
 
 def of_fuse(item: tuple[object, int]) -> tuple[object, int, str]:
-    """Of a mountinfo only the lines of FUSE mounts: a host of containers has thousands of others in
-    each of hundreds of namespaces."""
+    """Keep only the lines of FUSE mounts: a host of containers has thousands of other lines in each
+    of hundreds of namespaces."""
     name, pid, mounts = mountinfo(item)
     return name, pid, only_fuse(mounts)
 
 
 def only_fuse(mounts: str) -> str:
-    """Return the lines of FUSE mounts of a mountinfo."""
+    """Return the lines of FUSE mounts in a mountinfo."""
     kinds = tuple(f" - {kind}" for kind in FUSE_TYPES)
     return "\n".join(line for line in mounts.split("\n") if any(kind in line for kind in kinds))
 
@@ -378,8 +407,10 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
 
 
 def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
-    """Return a thread as task() does, at a time when it sleeps, if that comes soon: one that polls
-    a thousand times a second is mostly seen awake, or just woken."""
+    """Return a thread as task() does, at a moment when it sleeps, if it soon does.
+
+    A thread that polls a thousand times a second mostly appears as running or just woken.
+    """
     end = time.monotonic() + AWAKE
     while True:
         pid, tid, row = task(item)
@@ -390,16 +421,19 @@ def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
 
 
 def clock(cpu: str) -> tuple[int, float, float] | None:
-    """(CPU, time.monotonic(), the ms of that CPU's clock then), by se.exec_start of this process,
-    which runs there from now on. The clock excludes the time that interrupts and the hypervisor
-    took: each CPU has its own. None: it cannot run there."""
+    """Return (CPU, time.monotonic(), ms of that CPU's clock at that time).
+
+    The clock is read as se.exec_start of this process, which is pinned to the CPU from now on. The
+    clock excludes the time of interrupts and of the hypervisor, so each CPU has its own. Return
+    None if this process cannot run there.
+    """
     samples = []
     try:
         os.sched_setaffinity(0, {int(cpu)})
     except OSError:
         return None
-    for _ in range(3):  # it may run later, or lose the CPU between the two clocks
-        time.sleep(0.0001)  # switched in again, it has a fresh stamp
+    for _ in range(3):  # it may run later, or be descheduled between the two clocks
+        time.sleep(0.0001)  # a new time slice has a fresh stamp
         begin = time.monotonic()
         sched = text("/proc/self/sched")
         took = time.monotonic() - begin
@@ -416,10 +450,12 @@ def _ran(sched: str) -> float | None:
 def user_stacks(
     pid: int, tasks: list[Task], hangs: Callable[[int, str], bool], mounts: list[str]
 ) -> list[tuple[int, list[str], bool]]:
-    """(thread, functions innermost first, whether down to the thread's start). For a child, which
-    gives up its rights here: it opens files as root and reads them as nobody. ``hangs``: whether a
-    mapped file (its device, its path) may, and is not touched; ``mounts``: mount points of file
-    systems that may."""
+    """Return (thread, functions innermost first, whether the stack reaches the thread's start).
+
+    For a child, which drops its rights here: it opens files as root and reads them as nobody.
+    ``hangs``: tells whether a mapped file (its device, its path) may hang; such a file is not
+    touched. ``mounts``: mount points of file systems that may hang.
+    """
     place = f"/proc/{pid}/task/{tasks[0].tid}"  # the main thread may have ended
     parts = parse_maps(text(f"{place}/maps", 16 << 20))
     places: dict[str, str] = {}
@@ -448,10 +484,11 @@ def _text(path: str) -> str:
 
 
 class Memory:
-    """A process's memory, by its directory in /proc, or a thread's; none if it cannot be read.
+    """The memory of a process, by its directory in /proc or that of a thread; empty if unreadable.
 
-    Only pages that it has are read (proc_pid_pagemap(5)): for one of a mapped file the kernel would
-    ask its file system, which may hang, and keep the process's memory map locked meanwhile.
+    Only present pages are read (proc_pid_pagemap(5)). For an absent page of a mapped file the
+    kernel would ask the file's file system, which may hang, and would keep the process's memory map
+    locked meanwhile.
     """
 
     def __init__(self, place: str) -> None:
@@ -470,13 +507,13 @@ class Memory:
                 os.close(descriptor)
 
     def peek(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes."""
+        """Return up to ``size`` bytes."""
         if self._memory < 0 or not 0 < address < 1 << 63 or size <= 0:
             return b""
         first, last = address // PAGESIZE, (address + size - 1) // PAGESIZE
         try:
             entries = os.pread(self._pages, 8 * (last + 1 - first), 8 * first)
-            # Their two highest bits: in memory, swapped out.
+            # Return the two highest bits of the pages' entries: in memory, swapped out.
             words = struct.unpack(f"={len(entries) // 8}Q", entries[: len(entries) // 8 * 8])
             there = next(
                 (number for number, word in enumerate(words) if not word >> 62), len(words)
@@ -488,8 +525,10 @@ class Memory:
 
 
 def holding(item: tuple[tuple[int, frozenset[str]], int]) -> tuple[int, list[HeldRow], int]:
-    """Return (pid, what it holds, the next descriptor or 0) of the descriptors of a process that
-    are one of these links: ((the first one, the links), pid)."""
+    """Return (pid, descriptors that are one of these links, the next descriptor or 0).
+
+    The argument is ((the first descriptor, the links), pid).
+    """
     (first, links), pid = item
     rows = []
     numbers, following = _descriptors(f"/proc/{pid}", first)

@@ -1,8 +1,8 @@
-"""Whether a flight recorder's conditions are true at this moment.
+"""Triggers of a flight recorder: are its conditions true at this moment?
 
 Each request triggers a condition once, even if it hangs for hours. A trigger soon after a recording
-waits, longer each time, or a night of errors would leave nothing of its beginning. No trigger is
-dropped silently.
+is delayed, longer each time: otherwise a night of errors would push out the recordings of its
+beginning. No trigger is dropped silently.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fusetools.record.session import Recording
 from fusetools.record.streaming import Streaming
 
 OLDEST = 1024  # requests in flight that are examined
-NEVER = (1 << 63) - 1  # ns that no request takes
-LONGEST = 3600.0  # seconds that a condition waits
+NEVER = (1 << 63) - 1  # ns; longer than any request
+LONGEST = 3600.0  # seconds between two recordings of a condition
 
 
 def requests_only(plan: ProbePlan) -> ProbePlan:
-    """The plan with only the begins and ends of requests. Error: it lacks them."""
+    """Return the plan reduced to the begins and ends of requests. Raise Error if it lacks them."""
     probes = [p for p in plan.probes if p.layer == "request" and p.role in ("begin", "end")]
     names = {probe.recorded_as for probe in probes}
     names |= {"fuse:fuse_request_send", "fuse:fuse_request_end"}
@@ -47,7 +47,7 @@ def requests_only(plan: ProbePlan) -> ProbePlan:
 
 
 class Requests(Streaming):
-    """The requests of a running recording: a perf of their own, on the existing probes."""
+    """The requests of a running recording, read by another perf on the existing probes."""
 
     def __init__(self, recording: Recording) -> None:
         plan = requests_only(recording.plan)
@@ -80,7 +80,7 @@ Key = tuple[Optional[int], Optional[int], Optional[int]]
 
 
 class Cause(NamedTuple):
-    """``began``: ns on the recording's clock; None: it has no beginning."""
+    """A trigger. ``began``: ns on the recording's clock; None if the request's begin is unknown."""
 
     why: str
     began: int | None
@@ -88,23 +88,25 @@ class Cause(NamedTuple):
 
 class _Due(NamedTuple):
     last: Cause
-    seen: float  # when
+    seen: float  # the time of the trigger
     number: int
 
 
 @dataclass
 class _Look:
-    """What was seen since the last look: requests that ended and were slow or failed, and those in
-    flight."""
+    """Requests since the last look: those that ended slow or failed, and those in flight."""
 
     ended: list[native.Kept]
     under_way: list[native.Kept]
 
 
 class Conditions:
-    """A context manager. ``connections``: of the traced mounts, with their paths. ``seconds``: how
-    long after a recording its condition triggers no other one, doubled after each that follows
-    without a rest. ``warn``: called with triggers that got no recording."""
+    """Checks the conditions of a flight recorder. A context manager.
+
+    ``connections``: those of the traced mounts, with their paths. ``seconds``: after a recording,
+    its condition is silent for so long; the time doubles with each recording that follows without a
+    rest. ``warn``: called with triggers that got no recording.
+    """
 
     def __init__(
         self,
@@ -120,9 +122,10 @@ class Conditions:
         self._seconds = seconds
         self._warn = warn
         self._due: dict[Condition, _Due] = {}
-        self._waits: dict[Condition, tuple[float, float]] = {}  # since when, and how long
-        # Requests in flight that have triggered a condition; since when many wait, infinity:
-        # triggered.
+        # The start of the delay, and its length
+        self._waits: dict[Condition, tuple[float, float]] = {}
+        # Requests in flight that have triggered a condition; since when many requests wait,
+        # infinity once this has triggered.
         self._seen_of: set[tuple[Condition, Key]] = set()
         self._above: dict[tuple[Condition, int], float] = {}
         self._files = contextlib.ExitStack()
@@ -144,8 +147,10 @@ class Conditions:
         self._files.close()
 
     def look(self) -> Cause | None:
-        """The cause for writing a recording now. To be called several times a second. Error: perf
-        has ended."""
+        """Return the cause for writing a recording now, if any.
+
+        Call it several times a second. Raise Error if perf has exited.
+        """
         seen, now = self._seen(), time.monotonic()
         for condition in self._conditions:
             if new := self._new(condition, seen):
@@ -162,7 +167,7 @@ class Conditions:
 
     @property
     def due(self) -> Cause | None:
-        """The triggers since the last recording, in the order of the conditions."""
+        """Return the triggers since the last recording, in the order of the conditions."""
         if not self._due:
             return None
         now = time.monotonic()
@@ -177,7 +182,7 @@ class Conditions:
         return f"{condition.text}: {due.last.why}{f', {took(age)} ago' if age >= 1 else ''}{others}"
 
     def taken(self) -> None:
-        """Note that a recording of what is due has been written."""
+        """Note that a recording of the due triggers has been written."""
         now = time.monotonic()
         for condition in self._due:
             since, wait = self._waits.get(condition, (0.0, 0.0))
@@ -198,7 +203,7 @@ class Conditions:
         return _Look(list(self._requests.requests.lines()), under_way)
 
     def _new(self, condition: Condition, seen: _Look) -> list[Cause]:
-        """New triggers of a condition, the newest last."""
+        """Return new triggers of a condition, the newest last."""
         if isinstance(condition, Waiting):
             return self._waiting(condition)
         if isinstance(condition, Failed):

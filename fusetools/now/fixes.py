@@ -1,4 +1,4 @@
-"""Commands that end a hang, for the user to run: fusetools never does."""
+"""Commands that end a hang, for the user to run: fusetools never runs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.results.stuck import Fix
 
 
 def restart(process: Process, halt: Reason) -> tuple[Fix, ...]:
-    """Return what lets a process run again that is frozen or stopped; others nothing can."""
+    """Return what resumes a frozen or stopped process; no command resumes others."""
     if halt.code is Code.HALT_FROZEN:
         name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
         value = "THAWED" if name == "freezer.state" else "0"
@@ -22,7 +22,7 @@ def restart(process: Process, halt: Reason) -> tuple[Fix, ...]:
 
 
 def abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
-    """Ends a connection's requests, by fusectl's directory, or "" where it is not mounted."""
+    """Return the command that aborts a connection, by fusectl's directory ("" if not mounted)."""
     what = "ends each request on it with an error; the mount can only be unmounted then"
     if fusectl:
         place = shlex.quote(f"{fusectl}/{connection.number}/abort")

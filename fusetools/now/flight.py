@@ -1,12 +1,11 @@
-"""The flight recorder: perf's buffers hold what happened last, and are written on request.
+"""The flight recorder: perf's buffers hold the latest events, and are written on request.
 
-perf overwrites its buffers (--overwrite) and writes nothing, until a condition becomes true, a
-signal comes, or `fusetools snap` asks. Then what they hold becomes a recording like any other, by
-the same finishing, and perf goes on. A second perf watches conditions on requests: it streams only
-their begins and ends, as `fusetools top` does.
-
-A child process puts each recording together and reads what is stuck. So the recorder needs no more
-memory after weeks than after its first recording.
+perf overwrites its buffers (--overwrite) and writes nothing until a condition becomes true, a
+signal arrives, or `fusetools snap` asks. Then the buffers' contents become a recording like any
+other, through the same finishing, and perf continues. A second perf watches conditions on requests:
+it streams only their begins and ends, as `fusetools top` does. A child process assembles each
+recording and reads what is stuck. So the recorder needs no more memory after weeks than after its
+first recording.
 """
 
 from __future__ import annotations
@@ -61,26 +60,26 @@ from fusetools.results.flight import Written
 from fusetools.results.stuck import Stuck
 
 SNAP = signal.SIGUSR1
-STEP = 0.2  # seconds between two looks at the conditions
-LOOK = 5.0  # and at the mounts
-# Bytes of a second on each CPU, and of all CPUs' buffers.
+STEP = 0.2  # seconds between two checks of the conditions
+LOOK = 5.0  # seconds between two checks of the mounts
+# Bytes per second on each CPU, and the limit of all CPUs' buffers.
 RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
-DATA = "flight"  # what perf writes: not kept if the recorder is killed
+DATA = "flight"  # perf's own output: removed if the recorder is killed
 SOCKET = "flight"
-KEEP = 10  # recordings
+KEEP = 10  # number of recordings
 CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
-MARGIN = 100_000_000  # ns before the begin of its cause
+MARGIN = 100_000_000  # ns before the begin of the cause
 ACCOUNT = ".stuck.json"
-PATIENCE = 1.0  # seconds that a client has to take its answer
-LONG = 10.0  # seconds after which a client says that it waits
+PATIENCE = 1.0  # timeout in seconds for a client to take its answer
+LONG = 10.0  # seconds after which a client reports that it waits
 _STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
 _NO_RECORDER = "fusetools record --flight 30"
 T = TypeVar("T")
 
 
 def buffer_of(request: Flight, cpus: int) -> int:
-    """Bytes of each CPU's buffer."""
+    """Return the bytes of each CPU's buffer."""
     if request.buffer is not None:
         return request.buffer
     wanted = _power_of_two(int(min(max(request.seconds * RATE, LEAST), LARGEST)))
@@ -88,8 +87,11 @@ def buffer_of(request: Flight, cpus: int) -> int:
 
 
 def keep_of(request: Flight, cpus: int, user: User | None) -> int:
-    """How many recordings stay. Error: the buffers, or the recordings, are too large for a user who
-    invoked sudo. A recording is as large as the buffers at most."""
+    """Return how many recordings are kept.
+
+    Raise Error if the buffers or the recordings are too large for a user who invoked sudo. A
+    recording is at most as large as the buffers.
+    """
     together = buffer_of(request, cpus) * cpus
     if user is None:
         return request.keep or KEEP
@@ -120,10 +122,12 @@ def fly(
     written: Callable[[Written], None],
     warn: Callable[[str], None],
 ) -> None:
-    """Records until a signal ends it. ``account``: the text of what is stuck; ``armed``: called
-    once when all is armed, with the bytes of each CPU's buffer; ``written``: called for each
-    recording; ``warn``: called with the reason why one could not be written. Error: recording has
-    ended."""
+    """Record until a signal ends it.
+
+    ``account``: returns the report on stuck mounts; ``armed``: called once when everything is
+    armed, with the bytes of each CPU's buffer; ``written``: called for each recording; ``warn``:
+    called with the reason why one could not be written. Raise Error if recording has ended.
+    """
     with output_of(request) as output, _held():
         while True:
             waiting.until_mounted(request.mounts, warn)
@@ -162,15 +166,16 @@ class FlightRecorder(Recording):
     account: Callable[[Stuck], str]
     written: Callable[[Written], None]
     requests: Requests | None = None
-    # ns on the recording's clock: when it began, and since when missing events were overwritten
+    # ns on the recording's clock: its begin, and the time from which missing events were
+    # overwritten
     begun = whole_since = 0
     listener: socket.socket | None = None
-    moment = ""  # what was stuck when a condition became true that has no recording yet
-    ending = False  # a signal to end came while a child worked
+    moment = ""  # stuck requests when a condition became true that has no recording yet
+    ending = False  # a signal to end arrived while a child was working
 
     def arm(self) -> None:
         assert self.output is not None
-        self.plan = replace(self.plan, clock="mono")  # ftrace, which may lack it, is not used
+        self.plan = replace(self.plan, clock="mono")  # ftrace is not used, which may lack it
         keep = keep_of(self.request, self.facts.cpus, self.user)
         self.shelf = Shelf(self.output, keep)
         super().arm()
@@ -184,7 +189,7 @@ class FlightRecorder(Recording):
             self.requests = Requests(self)
             self.requests.arm()
             self.requests.follow(self.request.conditions)
-        if lack := self._lack():  # later would be too late
+        if lack := self._lack():  # a later time would miss events
             self.warn(f"cannot write in {self.output.parent} now: {lack}")
         self._check_signals()
 
@@ -208,8 +213,10 @@ class FlightRecorder(Recording):
         super()._stop()
 
     def watch(self) -> list[str]:
-        """Run until a signal ends it, or until something is mounted that is not recorded: the
-        paths. Error: perf has ended."""
+        """Run until a signal ends it, or until an unrecorded mount appears. Return its paths.
+
+        Raise Error if perf has exited.
+        """
         paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
         mounts = self._mounts()
         new: list[str] = []
@@ -222,8 +229,9 @@ class FlightRecorder(Recording):
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
                 if conditions.due and not self.moment:
-                    with contextlib.suppress(Error):  # the recording's own child tries again
-                        self.moment = self._forked(self._stuck)  # it may be over by then
+                    # The child that writes the recording tries again
+                    with contextlib.suppress(Error):
+                        self.moment = self._forked(self._stuck)  # the condition may be over by then
                 clients = self._clients()
                 if clients:
                     cause = Cause("fusetools snap", None)
@@ -256,7 +264,7 @@ class FlightRecorder(Recording):
         return NewMounts(Files(Path("/")), self.request.mounts, recorded)
 
     def _wait_for(self, seconds: float) -> bool:
-        """Wait; whether a signal ends the recorder."""
+        """Wait. Return whether a signal ends the recorder."""
         assert self.listener is not None
         if self.ending:
             return True
@@ -267,7 +275,7 @@ class FlightRecorder(Recording):
         return came is not None and came.si_signo in ENDING
 
     def _clients(self) -> list[socket.socket]:
-        """Clients that ask for a recording; only root can."""
+        """Return the clients that ask for a recording; only root can."""
         assert self.listener is not None
         clients = []
         with contextlib.suppress(BlockingIOError):
@@ -278,7 +286,7 @@ class FlightRecorder(Recording):
         return clients
 
     def _take(self, cause: Cause, clients: Sequence[socket.socket]) -> None:
-        """Writes a recording, and answers its clients; continues if that fails."""
+        """Write a recording and answer its clients; continue if that fails."""
         taken = None
         try:
             taken = self._recording(cause)
@@ -293,11 +301,11 @@ class FlightRecorder(Recording):
                 raise error from problem
             self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.fix]}
-        # First: whoever reads what is printed may be gone, or slow.
+        # Answer first: the reader of the output may be gone or slow.
         for client in clients:
             with contextlib.suppress(OSError), client:
                 client.sendall(json.dumps(answer).encode())
-                client.shutdown(socket.SHUT_RDWR)  # whoever else holds it
+                client.shutdown(socket.SHUT_RDWR)  # held by another recorder
         if taken is not None:
             try:
                 self.written(taken)
@@ -306,7 +314,7 @@ class FlightRecorder(Recording):
 
     @contextlib.contextmanager
     def _fed(self) -> Iterator[None]:
-        """Meanwhile reads what the second perf writes: its pipe would fill up."""
+        """Meanwhile drain the pipe of the second perf, which would fill up."""
         if self.requests is None:
             yield
             return
@@ -320,9 +328,9 @@ class FlightRecorder(Recording):
             thread.join()
 
     def _forked(self, function: Callable[[], T]) -> T:
-        """Return what a function returns in a child, and keep none of the memory that it takes.
+        """Return a function's result from a child, and keep none of the memory that it takes.
 
-        Error: the function's, or the child was killed.
+        Raise the function's error, or Error if the child was killed.
         """
         assert self.made is not None and self.output is not None
         child = Forked(function, (self.made.descriptor, self.output.directory))
@@ -331,7 +339,7 @@ class FlightRecorder(Recording):
                 came = signal.sigtimedwait(ENDING, 0)
                 if came is not None:
                     self.ending = True
-                    child.pass_on(came)  # asked twice, it gives up names
+                    child.pass_on(came)  # on a second signal the child stops naming
             return child.result()
 
     def _recording(self, cause: Cause) -> Written:
@@ -368,7 +376,7 @@ class FlightRecorder(Recording):
     def _put_together(
         self, cause: Cause, raw: Path, raw_tasks: Path | None, window: tuple[int, int, int, int]
     ) -> tuple[Written, _File | None]:
-        """Write the recording and its account, in a child."""
+        """Write the recording and its report in a child."""
         assert self.output is not None
         account = self.moment if cause.began is not None else ""
         account = account or self._stuck()
@@ -383,7 +391,7 @@ class FlightRecorder(Recording):
         return taken, self.shelf.recorded(name)
 
     def _lack(self) -> str:
-        """Why a recording has no room now; "" if it has room."""
+        """Return why there is no room for a recording now; "" if there is."""
         buffers = self.room.buffer * self.facts.cpus * len(self._perfs)
         room, free = 2 * buffers + FORMATS, self._free()
         why = f"a recording may need {size(room)}, and {size(free)} are free"
@@ -394,7 +402,7 @@ class FlightRecorder(Recording):
         return self.account(stuck(machine.read(), paths))
 
     def _write_account(self, place: Output, text: str) -> None:
-        """A file as private as the recording beside it."""
+        """Create a file as private as the recording beside it."""
         with place.part() as descriptor:
             os.fchmod(descriptor, 0o600)
             give(descriptor, self.user)
@@ -403,13 +411,13 @@ class FlightRecorder(Recording):
 
 
 def _trim() -> None:
-    """Give the kernel what the second perf's events took meanwhile: glibc keeps freed memory."""
+    """Return the memory of the second perf's events to the kernel: glibc keeps freed memory."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
 class _Recorded(Finishing):
-    """A recording of what the buffers held."""
+    """A recording of the buffers' contents."""
 
     outcome: Written
 
@@ -468,7 +476,7 @@ class _Recorded(Finishing):
 
 
 class _File(NamedTuple):
-    """A recording on the shelf: its name, and the file's identity."""
+    """A recording on the shelf: its name, and the identity of its file."""
 
     name: str
     device: int
@@ -476,8 +484,10 @@ class _File(NamedTuple):
 
 
 class Shelf:
-    """The recordings in a directory, the oldest first: no more than ``keep`` stay, including those
-    of an earlier flight recorder. Only flight recorders' recordings are removed."""
+    """The recordings in a directory, the oldest first; at most ``keep`` stay.
+
+    Recordings of an earlier flight recorder count, too. Other recordings are never removed.
+    """
 
     def __init__(self, output: Output, keep: int) -> None:
         self._output = output
@@ -522,7 +532,7 @@ class Shelf:
         return next(n for n in tries if not {n, n + ACCOUNT} & names)
 
     def add(self, file: _File | None) -> None:
-        """Add a recording, and remove the oldest."""
+        """Add a recording, and remove the oldest ones."""
         if file is not None:
             self._files.append(file)
         while len(self._files) > self._keep:
@@ -533,7 +543,7 @@ class Shelf:
         with contextlib.suppress(OSError):
             status = os.stat(file.name, dir_fd=directory, follow_symlinks=False)
             if (status.st_dev, status.st_ino) != (file.device, file.inode):
-                return  # another file by now
+                return  # replaced by another file meanwhile
             os.unlink(file.name, dir_fd=directory)
             account = os.stat(file.name + ACCOUNT, dir_fd=directory, follow_symlinks=False)
             if stat.S_ISREG(account.st_mode) and account.st_uid in self._owners():
@@ -541,8 +551,11 @@ class Shelf:
 
 
 def snap(warn: Callable[[str], None]) -> Iterator[str]:
-    """Makes each flight recorder of this host write a recording; yields their paths. ``warn``:
-    called with the name of one that takes long. Error: there is no recorder, or one failed."""
+    """Make each flight recorder of this host write a recording, and yield the paths.
+
+    ``warn``: called with the name of a recorder that takes long. Raise Error if there is no
+    recorder, or one failed.
+    """
     try:
         names = os.listdir(DIRECTORY) if DIRECTORY.exists() else []
     except PermissionError as error:
@@ -556,7 +569,7 @@ def snap(warn: Callable[[str], None]) -> Iterator[str]:
             try:
                 client.connect(str(place / SOCKET))
             except OSError:
-                continue  # none, or it was killed
+                continue  # no recorder, or it was killed
             text = _answer(client, warn)
         answer = json.loads(text or b"null")
         if answer is None:
@@ -572,8 +585,8 @@ def snap(warn: Callable[[str], None]) -> Iterator[str]:
 
 
 def _answer(client: socket.socket, warn: Callable[[str], None]) -> bytes:
-    """b"" if the recorder ended meanwhile."""
-    # Where it writes may hang.
+    """b"" if the recorder exited meanwhile"""
+    # The directory that it writes to may hang.
     client.settimeout(LONG)
     parts = []
     with contextlib.suppress(ConnectionResetError):

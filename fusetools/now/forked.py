@@ -1,4 +1,4 @@
-"""Work in a child process: all memory that it takes is free again when the child exits."""
+"""Work in a child process, so that all memory it takes is freed when the child exits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Forked(Generic[T]):
-    """``function()`` in a child process. The child dies with this process.
+    """A call of ``function()`` in a child process, which dies with this process.
 
-    The child keeps the descriptors ``kept`` and no other one. It may stay behind in a sleep that
-    not even SIGKILL ends, and must then hold no lock, no client, and no standard output.
+    The child keeps only the descriptors ``kept``. It may stay behind in a sleep that not even
+    SIGKILL ends, and must then hold no lock, no client, and no standard output.
     """
 
     def __init__(self, function: Callable[[], T], kept: tuple[int, ...] = ()) -> None:
@@ -40,7 +40,7 @@ class Forked(Generic[T]):
             os._exit(0)
 
     def ready(self, seconds: float) -> bool:
-        """Wait up to ``seconds``. Return whether result() will not wait for the function."""
+        """Wait up to ``seconds``. Return whether result() will return without waiting."""
         return bool(select.select([self._reader], [], [], seconds)[0])
 
     def pass_on(self, came: signal.struct_siginfo) -> None:
@@ -49,9 +49,9 @@ class Forked(Generic[T]):
             os.kill(self.pid, came.si_signo)
 
     def result(self) -> T:
-        """Return what the function returned, or raise what it raised. Call it once.
+        """Return the function's result, or raise its error.
 
-        Error: the child died.
+        Call it once. Raise Error if the child died.
         """
         try:
             data = receive(self._reader)
@@ -69,11 +69,11 @@ class Forked(Generic[T]):
 
 
 class _Trace(Exception):
-    """The child's traceback, for those who debug."""
+    """The child's traceback, for debugging."""
 
 
 def _outcome(function: Callable[[], object]) -> bytes:
-    """Return the function's result, its error and that one's traceback, pickled."""
+    """Return the function's result, its error and the error's traceback, pickled."""
     try:
         return pickle.dumps((function(), None, ""))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Graph of who waits for whom at a moment: threads, processes and mounts as nodes. Pure."""
+"""Graph of waiting at a moment: threads, processes and mounts are nodes. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process,
 from fusetools.now.threads import cannot_send, has_request, has_work
 from fusetools.reasons import Code, Reason, Value
 
-SKEW = 0.02  # seconds by which the clocks of CPUs may differ
-DEEPEST = 32  # of a chain
+SKEW = 0.02  # maximum difference in seconds between the clocks of CPUs
+DEEPEST = 32  # maximum length of a chain
 
 LOCKS = ("d_alloc_parallel", "fuse_lock_inode")
 PAGES = ("folio_", "__folio_", "wait_on_page", "__lock_page", "io_schedule", "wait_on_bit")
@@ -23,7 +23,7 @@ Node = Union[Task, Process, Connection]
 
 
 class Graph:
-    """``older``: seconds after which a caller counts as stuck."""
+    """The graph of a moment. ``older``: seconds after which a caller counts as stuck."""
 
     def __init__(self, moment: Moment, older: float) -> None:
         self.moment = moment
@@ -34,22 +34,25 @@ class Graph:
         self.of: dict[int, list[Task]] = {}
         for task in moment.tasks:
             self.of.setdefault(task.pid, []).append(task)
-        self.daemons: dict[int, int] = {}  # connection by its daemon
+        self.daemons: dict[int, int] = {}  # connections by their daemon
         for connection in moment.connections:
             for pid in (connection.daemon, *connection.holders):
                 if pid is not None:
                     self.daemons.setdefault(pid, connection.number)
-        # By thread that waits for a mount: the connection's number.
+        # Connection number by thread that waits for a mount.
         self.places: dict[int, int] = {}
         self.unplaced: list[Task] = []
         self._place_all()
 
-    # Where callers wait
+    # Mounts that callers wait for
 
     def _place_all(self) -> None:
-        """Find the mounts that threads wait for: by their paths, then of those whose paths say
-        nothing (another name of the file, a descriptor that is being closed) by what is left: each
-        request that waits is somebody's."""
+        """Find the mounts that threads wait for.
+
+        Paths decide first. Threads whose paths tell nothing (another name of the file, a descriptor
+        that is being closed) share the remaining requests: each waiting request belongs to some
+        thread.
+        """
         mounters = {c.mounting: c.number for c in self.moment.connections if c.mounting}
         self.places.update({tid: n for tid, n in mounters.items() if tid in self.tasks})
         others = [task for task in self.moment.tasks if task.tid not in mounters]
@@ -59,7 +62,7 @@ class Graph:
             if left[number] and has_request(self.tasks[tid]):
                 left[number] = max((left[number] or 0) - 1, 0)
         for task in unknown:
-            # A page, too, is waited for because of a request, which is no other caller's.
+            # A page fault, too, waits because of a request, which is no other caller's.
             own = has_request(task) or any(n.startswith(PAGES) for n in (*task.stack, task.wchan))
             possible = [
                 connection
@@ -73,12 +76,12 @@ class Graph:
                 self.unplaced.append(task)
 
     def _place(self, task: Task) -> bool:
-        """Return whether a thread waits for a FUSE mount, but its paths do not show for which."""
+        """Return whether a thread waits for a FUSE mount that its paths do not show."""
         names = (*task.stack, task.wchan)
         notifies = any(name.startswith(_NOTIFY) for name in names)
         if task.state not in "DS" or task.reads_device or notifies:
             return False
-        if task.holders:  # of a lock that the kernel knows: no request is waited for
+        if task.holders:  # it waits for a lock that the kernel keeps, not for a request
             on_mounts = [n for place in task.places for n in place.on if self._is_fuse(n)]
             self.places.update((task.tid, number) for number in on_mounts[:1])
             return False
@@ -105,16 +108,22 @@ class Graph:
 
     @staticmethod
     def _waits_in_kernel(task: Task) -> bool:
-        """Return whether a thread may wait for a page or a lock of a file: the kernel does not show
-        the functions that take its locks (``__sched``), only that it cannot be interrupted."""
+        """Return whether a thread may wait for a page or a lock of a file.
+
+        The kernel does not show the functions that take file locks (``__sched``), only that the
+        thread cannot be interrupted.
+        """
         names = (*task.stack, task.wchan)
         return any(name.startswith((*LOCKS, *PAGES)) for name in names) or (
             task.state == "D" and not any(name.startswith(MEMORY) for name in names)
         )
 
     def _on(self, place: Place, autofs: bool) -> int | None:
-        """Return the connection for which a thread waits on its way to a place: one that has
-        requests; or an autofs mount. None if there are two, one above the other."""
+        """Return the connection for which a thread waits on its way to a path: one that has
+        requests, or an autofs mount.
+
+        Return None if there are two, one above the other.
+        """
         possible = [
             connection
             for connection in (self.connections.get(number) for number in place.on)
@@ -126,19 +135,21 @@ class Graph:
         return possible[0].number if possible and not above else None
 
     def waited_for(self, number: int) -> bool:
-        """Return whether anybody waits for a mount."""
+        """Return whether any thread waits for a mount."""
         return number in self.places.values()
 
     def callers(self, number: int) -> list[Task]:
-        """Return those that wait for a mount, the oldest first."""
+        """Return the threads that wait for a mount, the oldest first."""
         tasks = [self.tasks[tid] for tid, place in self.places.items() if place == number]
         return sorted(tasks, key=lambda task: (-(task.age or 0.0), task.tid))
 
     def unsent(self, connection: Connection, late: list[Task]) -> int | None:
-        """Return the requests that the background list holds back, at least: the kernel sends
-        max_background of those that no caller waits for itself, and counts the others as waiting,
-        too (fuse_request_queue_background). None: cannot be known, as requests come and go, or
-        whose they are cannot be seen."""
+        """Return the minimum number of requests in the background list.
+
+        The kernel sends up to max_background requests that no caller waits for, and counts the
+        others as waiting, too (fuse_request_queue_background). Return None if unknown: requests
+        come and go, or their callers are invisible.
+        """
         most, waiting = connection.max_background, connection.waiting
         if most is None or waiting is None:
             return 0
@@ -156,7 +167,7 @@ class Graph:
     # Names
 
     def named(self, pid: int) -> str:
-        """Return a process's name and number."""
+        """Return the name and the number of a process."""
         process = self.processes.get(pid)
         return f"{process.comm} (pid {pid})" if process else f"pid {pid}"
 
@@ -169,10 +180,10 @@ class Graph:
         process = self.processes.get(task.pid)
         return process.comm if process else task.comm
 
-    # What keeps a process from running, and what a thread waits for
+    # Reasons why a process does not run, and objects that a thread waits for
 
     def halt(self, process: Process) -> Reason | None:
-        """Return what keeps a whole process from running; None if nothing does."""
+        """Return the reason why a whole process does not run; None if it runs."""
         if process.frozen:
             return Reason(Code.HALT_FROZEN, {"group": process.frozen})
         own = self.of.get(process.pid, ())
@@ -189,7 +200,7 @@ class Graph:
         return Reason(Code.HALT_ZOMBIE) if process.state in "ZX" else None
 
     def edges(self, task: Task) -> list[Node]:
-        """Return what a thread waits for, if that is a thread, a process or a mount."""
+        """Return the thread, process or mount that a thread waits for, if any."""
         if task.reads_device or task.state not in "DS":
             return []
         if task.lock and not task.lock.gone and task.lock.owner in self.tasks:
@@ -204,7 +215,7 @@ class Graph:
         return [self.processes[pid] for pid in dict.fromkeys(pids) if pid in self.processes]
 
     def follow(self, task: Task) -> tuple[list[Node], list[Node]]:
-        """Return the chain from a thread on, and its end again if that is a circle."""
+        """Return the chain that starts at a thread, and the circle that ends it (empty if none)."""
         chain: list[Node] = [task]
         while len(chain) < DEEPEST:
             following = self._next(chain[-1], chain)
@@ -219,8 +230,8 @@ class Graph:
         if isinstance(node, Task):
             following = self.edges(node)
             halted = [n for n in following if isinstance(n, Process) and self.halt(n)]
-            # Of several, any may be the one: nobody knows which. Nor does anybody know what a
-            # loop of events waits for, if it waits for more than that.
+            # Several holders: any of them may be the cause. An event loop waits for one of several
+            # descriptors, so its next node is unknown.
             sure = len(following) == 1 and (all(map(ends, node.descriptors)) or not node.polls)
             return halted[0] if halted else following[0] if sure else None
         if isinstance(node, Connection):
@@ -228,9 +239,10 @@ class Graph:
             process = self.processes.get(pid) if pid is not None else None
             first = chain[0]
             if process and isinstance(first, Task) and first.pid == process.pid:
-                return first  # back to the daemon whose thread began
+                return first  # back at the daemon whose thread began
             return process
-        # A process: its thread that began to wait last and leads further; idle ones wait longer.
+        # Continue at the process's thread that began to wait last and leads further; idle threads
+        # wait longer.
         if self.halt(node):
             return None
         threads = [task for task in self.of.get(node.pid, ()) if has_work(task)]
@@ -239,13 +251,13 @@ class Graph:
                 return task
         if len(threads) == 1:
             return threads[0]
-        # Who works for the one before has not waited for longer.
+        # A thread that works for the previous one has not waited for longer.
         since = next((n.age for n in reversed(chain) if isinstance(n, Task)), None)
         recent = [t for t in threads if t.age is None or since is None or t.age <= since + SKEW]
         return recent[0] if len(recent) == 1 else None
 
     def above(self, pid: int) -> list[int]:
-        """Return a process and those above it, as far as they are known."""
+        """Return a process and its known ancestors."""
         found: list[int] = []
         while (process := self.processes.get(pid)) and pid not in found:
             found.append(pid)
@@ -258,10 +270,11 @@ class Graph:
 
 
 def _last(task: Task) -> str:
-    """Return the kernel's function that a thread sleeps in."""
+    """Return the kernel function in which a thread sleeps."""
     return next((name for name in (*task.stack, task.wchan) if name), "")
 
 
 def ends(fd: Descriptor) -> tuple[int, ...]:
-    """Return the processes that have the other end of a pipe or a socket, or that a pidfd is."""
+    """Return the processes at the other end of a pipe or a socket, or those that a pidfd refers
+    to."""
     return fd.socket.other if fd.socket and fd.socket.other else fd.other

@@ -1,7 +1,7 @@
 """Reads a moment of this host. Never touches a mount, stops no thread, leaves nothing behind.
 
-What may block (a process's memory and command line, where its memory map is locked by a page fault
-on a hung mount; anything of a process that is in execve) is read by a child with a time limit.
+A child with a time limit reads files that may block: a process's memory and command line while a
+page fault on a hung mount locks its memory map, and all files of a process that is in execve.
 Sources: proc(5), Documentation/filesystems/proc.rst and fuse/fuse.rst, fs/fuse/control.c.
 """
 
@@ -47,36 +47,36 @@ from fusetools.now.own import own_processes
 from fusetools.now.places import Table
 from fusetools.now.threads import in_callback
 
-LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
-PATIENCE = 0.25  # for one process or thread
-# By which share of the limit each step after the census ends.
+LIMIT = 1.8  # limit in seconds for everything, without waits for a CPU
+PATIENCE = 0.25  # limit for one process or thread
+# Share of the limit at which each step after the census ends.
 MOUNTS, TASKS, CALLS = 0.65, 0.85, 0.95
 AGAIN = 0.2  # seconds until a second look at a thread
-SETTLES = 0.5  # seconds that requests have to end where not all that may wait could be examined
-MOST_THREADS = 4096  # that are examined closely
-MOST_AWAKE = 16  # threads of daemons, that are looked at several times
-MOST_CLIENTS = 8  # of CernVM-FS, that are asked
-CLIENTS = 0.5  # seconds for all of them
-MOST_STACKS = 128  # of a process
-MOST_USERS = 3  # that are named as those whose processes could not be examined
+SETTLES = 0.5  # seconds that requests get to end if some possible callers could not be examined
+MOST_THREADS = 4096  # threads that are examined closely
+MOST_AWAKE = 16  # daemons' threads that are examined several times
+MOST_CLIENTS = 8  # CernVM-FS clients that are asked
+CLIENTS = 0.5  # limit in seconds for all of them
+MOST_STACKS = 128  # mappings of a process
+MOST_USERS = 3  # threads and processes that are named in place of those that could not be examined
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-# A thread, its system call if that is known, and the call's arguments.
+# A thread, its system call if known, and the call's arguments.
 _Called = tuple[Task, Optional[syscalls.Call], list[int]]
 
 
 class _View(NamedTuple):
-    """What a process sees: its mount namespace and root directory."""
+    """The view of a process: its mount namespace and root directory."""
 
     namespace: str
     root: str
 
 
 def read(limit: float = LIMIT) -> Moment:
-    """This moment of this host."""
+    """Reads this moment of this host."""
     return _Reader(limit).moment()
 
 
@@ -84,11 +84,11 @@ class _Reader(Asker):
     def __init__(self, limit: float) -> None:
         super().__init__(limit, PATIENCE)
         self.begin = time.monotonic()
-        self.dated = 0.0  # time of daemons' and callers' ages
-        self.hidden: list[int] = []  # threads that may wait, and were not examined closely
-        self.near: set[int] = set()  # processes whose threads tell something: daemons
+        self.dated = 0.0  # the time to which ages of daemons and callers refer
+        self.hidden: list[int] = []  # threads that may wait but were not examined closely
+        self.near: set[int] = set()  # processes with informative threads: daemons
         self.unread = 0  # mount namespaces
-        self.kernel: set[int] = set()  # its threads
+        self.kernel: set[int] = set()  # the kernel's own threads
         self.notes: list[str] = []
         self.machine = os.uname().machine
         self.own = _View(children.link("/proc/self/ns/mnt"), children.link("/proc/self/root"))
@@ -96,14 +96,15 @@ class _Reader(Asker):
         self.host = Table(self.mountinfo)
         self.tables: dict[_View, Table] = {self.own: self.host}
         self.views: dict[int, _View] = {}
-        self.children: dict[int, list[int]] = {}  # of each process
+        self.children: dict[int, list[int]] = {}  # descriptors of each process
         self.known: set[int] = set()  # numbers of FUSE connections and autofs mounts
-        self.fuse: set[int] = set()  # … of the former
-        self.points: list[str] = []  # mount points of both that we see
+        self.fuse: set[int] = set()  # numbers of FUSE connections
+        self.points: list[str] = []  # mount points of both that are visible here
 
     def moment(self) -> Moment:
         with fusectl() as (place, directory):
-            # What waits is known whatever others do: it decides what must be examined.
+            # Read waiting requests first: they decide what must be examined, whatever other
+            # users do.
             listed = {} if directory is None else _listed(directory)
             pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
             others = [pid for pid in pids if pid != os.getpid()]
@@ -131,8 +132,8 @@ class _Reader(Asker):
         )
 
     def _examined(self, census: Census, mounts: list[Connection]) -> Moment:
-        """Return the moment, with a close look at the threads of daemons and at those that may wait
-        for a mount."""
+        """Return the moment, with close looks at daemons' threads and at threads that may wait for
+        a mount."""
         processes = self._processes(census)
         named = _named(mounts, processes)
         connections = [_with_daemon(mount, processes, named, census.unasked) for mount in mounts]
@@ -157,7 +158,7 @@ class _Reader(Asker):
             self.hidden += [tid for _, tid in wanted[MOST_THREADS:]]
             wanted = wanted[:MOST_THREADS]
         tasks = self._stacks(self._tasks(wanted, processes), near)
-        # They may wait for a process that has not been examined.
+        # They may wait for a process that has not been examined yet.
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
@@ -199,8 +200,11 @@ class _Reader(Asker):
         )
 
     def _settled(self, moment: Moment, directory: int) -> Moment:
-        """Return the moment with the connections that had no request for a moment meanwhile: none
-        of theirs waits for long."""
+        """Return the moment, with the connections marked that had no request for a moment
+        meanwhile.
+
+        None of the requests of such a connection waits for long.
+        """
         left = {c.number for c in moment.connections if c.waiting}
         gone: set[int] = set()
         end = time.monotonic() + SETTLES
@@ -217,7 +221,7 @@ class _Reader(Asker):
     def _with_cgroups(
         self, processes: dict[int, Process], near: set[int], interesting: set[int]
     ) -> tuple[Process, ...]:
-        """Return these processes with what their cgroups keep them from: a cgroup may lie deep."""
+        """Return these processes with the restrictions of their cgroups: a cgroup may lie deep."""
         mounted = cgroups.hierarchies()
         wanted = [
             processes[pid]
@@ -262,7 +266,7 @@ class _Reader(Asker):
         return processes
 
     def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
-        """These processes and all below them: ssh below sshfs, a helper of the daemon."""
+        """Return these processes and all their descendants: ssh below sshfs, a daemon's helper."""
         near: set[int] = set()
         left = [pid for pid in pids if pid in processes]
         while left:
@@ -273,7 +277,8 @@ class _Reader(Asker):
         return near
 
     def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
-        """The autofs mounts of our mount namespace, and their mounters: automount or systemd."""
+        """Return the autofs mounts of our mount namespace, and their mounters (automount or
+        systemd)."""
         connections = {}
         for number, path, group in parse_autofs(self.mountinfo):
             holders = (group,) if group in processes else ()
@@ -290,8 +295,11 @@ class _Reader(Asker):
         return list(connections.values())
 
     def _mounts(self, census: Census) -> list[Connection]:
-        """Return each FUSE connection once, those of our own mount namespace first, then those that
-        daemons and callers see: the tables of other namespaces may be many and large."""
+        """Return each FUSE connection once.
+
+        Connections of our own mount namespace come first, then those that daemons and callers see:
+        the tables of other namespaces may be many and large.
+        """
         first = census.in_fuse | {pid for pid, row in census.closer.items() if row["fuse"]}
         namespaces = {self.own.namespace: os.getpid()}
         for row in sorted(census.rows.values(), key=lambda row: row["pid"] not in first):
@@ -356,7 +364,7 @@ class _Reader(Asker):
             if pid in self.kernel:
                 number = None
             known = None
-            # Workers of io_uring have the numbers of their process, and no stack.
+            # io_uring's workers have the numbers of their process, and no stack.
             if number is not None and number >= 0:
                 known = syscalls.call(self.machine, number, is_narrow(sp or 0, pc or 0))
             age = None
@@ -385,9 +393,9 @@ class _Reader(Asker):
         return self._peers(self._locked(self._arguments(tasks, processes)))
 
     def _dated(self, tasks: list[_Called], undated: dict[int, int]) -> list[_Called]:
-        """Callers that were moved to another CPU while they went to sleep have no stamp, nor has
-        anybody where the kernel shows none (CONFIG_SCHED_DEBUG): whoever has run again a moment
-        later waits for no longer than that."""
+        """Some callers have no stamp: those that were moved to another CPU while they went to
+        sleep, and all callers if the kernel shows no stamps (CONFIG_SCHED_DEBUG). A caller that has
+        run again a moment later waits for no longer than that moment."""
         wanted = [
             (task.pid, task.tid) for task, *_ in tasks if task.tid in undated and task.in_fuse
         ]
@@ -409,7 +417,7 @@ class _Reader(Asker):
         tasks: list[_Called],
         processes: dict[int, Process],
     ) -> list[Task]:
-        """The tasks with paths, descriptors, locks and children from their system calls'
+        """Return the tasks with paths, descriptors, locks and children from their system calls'
         arguments."""
         by_tid = {task.tid: task for task, _, _ in tasks}
         calls = {task.tid: (call, values) for task, call, values in tasks}
@@ -450,7 +458,7 @@ class _Reader(Asker):
         return Mounting(path, **row["mounts"])
 
     def _load(self, pids: set[int]) -> None:
-        """Reads the tables of mounts that these processes see."""
+        """Read the tables of mounts that these processes see."""
         views = {self.views[pid]: pid for pid in pids if pid in self.views}
         wanted = [(pid, pid) for view, pid in views.items() if view not in self.tables]
         for _, pid, text in self.each(wanted, children.mountinfo, CALLS):
@@ -459,19 +467,22 @@ class _Reader(Asker):
     def _place(self, pid: int, place: arguments.PlaceRow) -> Place:
         view = self.views.get(pid, self.own)
         own = self.tables.get(view, self.host)
-        # A link is what we would call the file, in our namespace below our root.
+        # The file's name in our namespace, below our root, is a link.
         ours = self.host if view.namespace == self.own.namespace else own
         path = place["path"]
         if place["mount"]:
             devices = own.of_file(place["mount"], path) or ours.of_file(place["mount"], path) or []
         elif place["rooted"]:
             devices = own.along(path)
-        else:  # from the working directory
+        else:  # relative to the working directory
             devices = ours.along(path, inside=True)
         return Place(path, tuple(number for number in devices if number in self.known))
 
     def _faults(self, tasks: list[Task]) -> list[Task]:
-        """The tasks with the places of page faults. Last, as a list of mappings may be locked."""
+        """Return the tasks with the paths of page faults.
+
+        Do this last, as a list of mappings may be locked.
+        """
         faults = [(task.pid, task.tid) for task in tasks if task.in_fault]
         places = {
             tid: self._mapped(files)
@@ -480,8 +491,7 @@ class _Reader(Asker):
         return [replace(task, places=places.get(task.tid, task.places)) for task in tasks]
 
     def _mapped(self, files: list[tuple[int, str]]) -> tuple[Place, ...]:
-        """The place of a page fault: a file of a FUSE connection, by its path if there is but
-        one."""
+        """Return the path of a page fault: a file on a FUSE connection, if there is only one."""
         paths: dict[int, list[str]] = {}
         for device, path in files:
             if device in self.fuse:
@@ -491,8 +501,10 @@ class _Reader(Asker):
         )
 
     def _of_kernel(self, task: Task) -> Task:
-        """With the place of a thread of the kernel that writes a file system back, or serves a loop
-        device: its name says so."""
+        """Return the task of a kernel thread with its mount.
+
+        The name of a kernel thread tells if it writes a file system back or serves a loop device.
+        """
         match = _WORKER.fullmatch(task.comm)
         if not match or task.pid not in self.kernel:
             return task
@@ -504,7 +516,7 @@ class _Reader(Asker):
         return replace(task, places=(Place("", (int(match[1]) << 20 | int(match[2]),)),))
 
     def _locked(self, tasks: list[Task]) -> list[Task]:
-        """The tasks with the holders of the file locks that they wait for."""
+        """Return the tasks with the holders of the file locks that they wait for."""
         if not any(task.call in ("flock", "fcntl") for task in tasks):
             return tasks
         found = self.each(["/proc/locks"], arguments.waiting_for_locks, CALLS)
@@ -517,7 +529,7 @@ class _Reader(Asker):
         ]
 
     def _dead(self, connections: list[Connection], census: Census) -> list[Connection]:
-        """Return the connections, those that were aborted marked: no request waits there."""
+        """Return the connections with the aborted ones marked: no request waits there."""
         items = {
             connection.number: (number, pid)
             for connection in connections
@@ -532,15 +544,18 @@ class _Reader(Asker):
         ]
 
     def _mounters(self, found: dict[int, str]) -> tuple[Mounter, ...]:
-        """Return the processes that mount something, with where: by the mount helper's arguments
-        (mount(8): mount.TYPE SOURCE DIRECTORY …)."""
+        """Return the processes that mount something, with the mount points.
+
+        The mount point is an argument of the mount helper (mount(8): mount.TYPE SOURCE DIRECTORY
+        …).
+        """
         commands = dict(self.each(list(found), children.arguments))
         return tuple(
             Mounter(pid, _target(commands.get(pid, []), comm)) for pid, comm in found.items()
         )
 
     def _date(self, pids: set[int], processes: dict[int, Process]) -> None:
-        """Note when these processes began, to the microsecond where the kernel tells."""
+        """Note when these processes began, to the microsecond if the kernel reports it."""
         later = self.dated - self.begin
         for pid in pids & processes.keys():
             since = processes[pid].since
@@ -550,8 +565,10 @@ class _Reader(Asker):
                 processes[pid] = replace(processes[pid], since=max(self.dated - start, 0.0))
 
     def _openers(self, tasks: list[Task]) -> list[Task]:
-        """Return the tasks, those that wait for a lock which only a daemon of FUSE knows with the
-        processes that may hold it: others that have the file open, by any descriptor."""
+        """Return the tasks with the possible holders of locks that only a FUSE daemon knows.
+
+        Possible holders are other processes that have the file open, by any descriptor.
+        """
         waiters = {task.tid: task.descriptors[0].link for task in tasks if _of_daemon(task)}
         held = self._holders(set(waiters.values()))
         waiting: dict[str, set[int]] = {}
@@ -568,8 +585,8 @@ class _Reader(Asker):
 
         def openers(task: Task) -> tuple[int, ...]:
             link = waiters[task.tid]
-            # What a parent has opened is the same open file for its children: they share flock's
-            # locks, and one that waits has not the lock.
+            # A file that a parent has opened is the same open file for its children: they share its
+            # flock locks. A process that waits for the lock does not hold it.
             same = {pid for one in waiting[link] for pid in (one, *above(one))}
             others = held.get(link, {}).keys() - same
             if task.call == "flock":
@@ -581,7 +598,8 @@ class _Reader(Asker):
         ]
 
     def _stacks(self, tasks: list[Task], near: set[int]) -> list[Task]:
-        """The tasks, with user stacks of daemons' threads that wait for anything but requests."""
+        """Return the tasks with user stacks of daemons' threads, except those that wait for
+        requests."""
         if self.machine != "x86_64":
             return tasks
         by_pid: dict[int, list[Task]] = {}
@@ -595,7 +613,7 @@ class _Reader(Asker):
                 by_pid[task.pid].append(task)
         stacks = {}
         self._load(set(by_pid))
-        for process in by_pid:  # a child for each: it gives up its rights
+        for process in by_pid:  # one child for each thread: it drops its rights
 
             def stacks_of(
                 pid: int, tasks: list[Task] = by_pid[process]
@@ -612,8 +630,11 @@ class _Reader(Asker):
         ]
 
     def _hangs(self, pid: int) -> Callable[[int, str], bool]:
-        """Whether a file that a process has mapped (its device, its path) lies on a FUSE mount, or
-        on an overlay of one: whose device the kernel shows differs (Linux 6.8)."""
+        """Return whether a mapped file (its device, its path) lies on a FUSE mount, or on an
+        overlay of one.
+
+        The kernel shows the device of either file system (Linux 6.8).
+        """
         view = self.views.get(pid, self.own)
         ours = view.namespace == self.own.namespace
         table = self.host if ours else self.tables.get(view, self.host)
@@ -632,7 +653,7 @@ class _Reader(Asker):
         wanted = frozenset(links)
         pids = (int(name) for name in os.listdir("/proc") if name.isdecimal() and links)
         left = [((0, wanted), pid) for pid in pids]
-        while left:  # some descriptors of each at a time
+        while left:  # examine some descriptors of each process at a time
             answers = self.each(left, children.holding)
             for pid, rows, _ in answers:
                 for link, mode in rows:
@@ -642,7 +663,7 @@ class _Reader(Asker):
         return holders
 
     def _peers(self, tasks: list[Task]) -> list[Task]:
-        """The tasks with the other ends of sockets and pipes."""
+        """Return the tasks with the other ends of sockets and pipes."""
         links = {(task.pid, task.tid, fd.link) for task in tasks for fd in task.descriptors}
         inodes = {link for *_, link in links if link.startswith(("socket:[", "pipe:["))}
         if not inodes:
@@ -658,7 +679,7 @@ class _Reader(Asker):
             for fd in task.descriptors:
                 if task.connects and fd.link.startswith("socket:["):
                     wanted[int(fd.link[8:-1])] = task.connects
-        others: dict[str, list[int]] = {}  # inodes at the other end, by a socket's link
+        others: dict[str, list[int]] = {}  # inodes at the other end, by the link of a socket
         items = [
             (f"/proc/{pid}/task/{tid}", name == own) for name, (pid, tid) in namespaces.items()
         ]
@@ -683,14 +704,14 @@ class _Reader(Asker):
 
         def ended(task: Task, fd: Descriptor) -> Descriptor:
             if fd.link.startswith("pipe:["):
-                # A reader waits for those that can write, and a writer for those that can read.
+                # A reader waits for processes that can write, and a writer for those that can read.
                 mode = "r" if task.call in ("write", "writev", "sendfile") else "w"
                 held = holders.get(fd.link, {})
                 other = tuple(p for p, m in held.items() if mode in m and p != task.pid)
                 return replace(fd, other=other, own=held.keys() == {task.pid})
             socket = tables.get(fd.link)
             if socket:
-                # One that is not accepted yet is nobody's: then its listener's.
+                # A connection that is not accepted yet has no owner: take its listener's.
                 held_by = (holders.get(f"socket:[{inode}]") for inode in others[fd.link])
                 pids = next(filter(None, held_by), {})
                 socket = replace(
@@ -708,7 +729,7 @@ class _Reader(Asker):
 
 
 def _of_daemon(task: Task) -> bool:
-    """Return whether a task waits for a file lock of which only a daemon of FUSE knows."""
+    """Return whether a task waits for a file lock that only a FUSE daemon knows."""
     return task.in_lock and not task.holders and bool(task.descriptors)
 
 
@@ -718,7 +739,7 @@ _MUTEX = re.compile(r"_*(?:GI_+)?pthread_mutex_\w*lock")
 
 
 def _with_lock(task: Task, of: dict[int, int]) -> Task:
-    """The task, with its lock only if that is one. ``of``: the process of each thread."""
+    """Return the task, with its lock only if that is one. ``of``: the process of each thread."""
     lock = task.lock
     if lock is None or lock.sure:
         return task
@@ -731,7 +752,7 @@ def _with_lock(task: Task, of: dict[int, int]) -> Task:
 
 
 def _waited_for(tasks: list[Task], of: dict[int, int]) -> set[int]:
-    """The processes that threads may wait for. ``of``: the process of each thread."""
+    """Return the processes that threads may wait for. ``of``: the process of each thread."""
     pids = {
         pid
         for task in tasks
@@ -743,14 +764,16 @@ def _waited_for(tasks: list[Task], of: dict[int, int]) -> set[int]:
 
 
 def users() -> dict[int, str]:
-    """Names by uid, only from /etc/passwd: other databases may hang."""
+    """Return names by uid, only from /etc/passwd: other databases may hang."""
     fields = (line.split(":") for line in children.text("/etc/passwd").splitlines())
     return {int(row[2]): row[0] for row in fields if len(row) > 2 and row[2].isdecimal()}
 
 
 def owner(pid: int) -> tuple[int | None, str]:
-    """A process's user and cgroup; None and "" if it has ended. Reading these files needs no lock
-    of the process's memory."""
+    """Return a process's user and cgroup; None and "" if it has ended.
+
+    Reading these files does not need the lock of the process's memory map.
+    """
     uid = re.search(r"^Uid:\s*(\d+)", children.text(f"/proc/{pid}/status"), re.MULTILINE)
     if not uid:
         return None, ""
@@ -762,8 +785,11 @@ def _mapped(item: tuple[int, int]) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _named(mounts: list[Connection], processes: dict[int, Process]) -> dict[int, set[str]]:
-    """The mount points that the command lines of processes with FUSE's device open name, by pid;
-    not where there are two. None where this kernel shows whose device it is."""
+    """Return the mount points that the command lines of possible daemons name, by pid.
+
+    Possible daemons have FUSE's device open. Omit paths on which two mounts lie. Return {} if this
+    kernel shows the connections of descriptors.
+    """
     holders = [p for p in processes.values() if p.fuse]
     unknown = [p for p in holders if set(p.fuse) == {None}]
     if not unknown or len(unknown) < len(holders) or shows_connections(Files(Path("/"))):
@@ -776,8 +802,10 @@ def _named(mounts: list[Connection], processes: dict[int, Process]) -> dict[int,
 def _with_daemon(
     mount: Connection, processes: dict[int, Process], named: dict[int, set[str]], silent: int
 ) -> Connection:
-    """The mount with the process that answers it, and all that have its /dev/fuse open. ``silent``:
-    how many processes could not be looked at."""
+    """Return the mount with the process that answers it, and all that have its /dev/fuse open.
+
+    ``silent``: how many processes could not be examined.
+    """
     if mount.fstype == VIRTIOFS:
         return replace(mount, why=BEYOND)
     holders = [p for p in processes.values() if p.fuse]
@@ -804,8 +832,10 @@ def _with_daemon(
 def _mounted_by(
     connection: Connection, connections: list[Connection], tasks: list[Task]
 ) -> Connection:
-    """Return a connection that is not mounted with the mount that a thread makes of it: its first
-    request (FUSE_INIT) is sent meanwhile."""
+    """Return a connection that is not mounted yet, with the mount that a thread makes of it.
+
+    Its first request (FUSE_INIT) is sent meanwhile.
+    """
     if connection.path or connection.fstype:
         return connection
     alone = sum(not (c.path or c.fstype) for c in connections) == 1
@@ -823,8 +853,11 @@ def _mounted_by(
 
 
 def _with_clients(connections: list[Connection], processes: dict[int, Process]) -> list[Connection]:
-    """Return the connections with what their CernVM-FS clients say, those first where requests
-    wait. A client that says nothing hides nothing: this has a time of its own."""
+    """Return the connections with the answers of their CernVM-FS clients, those with waiting
+    requests first.
+
+    A client that does not answer delays nothing else: this step has a limit of its own.
+    """
     pids = {
         pid: None
         for connection in sorted(connections, key=lambda c: not c.waiting)
@@ -833,7 +866,7 @@ def _with_clients(connections: list[Connection], processes: dict[int, Process]) 
     }
     told: dict[int, tuple[tuple[str, str], ...]] = {}
     limit = Limit(CLIENTS)
-    for pid in list(pids)[:MOST_CLIENTS]:  # a child for each: it gives up its rights
+    for pid in list(pids)[:MOST_CLIENTS]:  # one child for each client: it drops its rights
         for _, rows in each([pid], talk.ask, PATIENCE, limit):
             told[pid] = tuple((command, text) for command, text in rows[1]) if rows else ()
     return [
@@ -842,21 +875,21 @@ def _with_clients(connections: list[Connection], processes: dict[int, Process]) 
     ]
 
 
-# Helpers of mount(8) for file systems of the kernel's own.
+# Helpers of mount(8) for the kernel's own file systems.
 _KERNEL_HELPERS = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "ocfs2", "gfs2", "zfs", "crypt"}
 
 
 def _mounting(
     census: Census, processes: dict[int, Process], below: dict[int, list[int]]
 ) -> dict[int, str]:
-    """Return the processes that mount something for which there is no connection yet, with their
-    names: of mount helpers the outermost."""
+    """Return the processes that mount something without a connection yet, with their names; of
+    nested mount helpers the outermost."""
 
     def serves(pid: int, seen: set[int]) -> bool:
-        """Return whether a process, or one below it, has a connection open already."""
+        """Return whether a process, or a descendant, has a connection open already."""
         seen.add(pid)
         process = processes.get(pid)
-        # An old kernel does not show whether a descriptor has one.
+        # An old kernel does not show whether a descriptor has a connection.
         own = any(number is not None or not shown for number in process.fuse) if process else False
         return own or any(serves(child, seen) for child in below.get(pid, ()) if child not in seen)
 
@@ -892,8 +925,11 @@ def _target(command: list[str], comm: str) -> str:
 
 
 def _request_timeout() -> int:
-    """Return the seconds after which the kernel aborts a mount made now whose request is not
-    answered; 0: never (fs/fuse/inode.c, init_server_timeout(); Linux 6.15)."""
+    """Return the seconds after which the kernel aborts a new mount with an unanswered request; 0:
+    never.
+
+    See fs/fuse/inode.c, init_server_timeout() (Linux 6.15).
+    """
     texts = (
         children.text(f"/proc/sys/fs/fuse/{name}_request_timeout").strip()
         for name in ("default", "max")
@@ -903,15 +939,18 @@ def _request_timeout() -> int:
     return max(limit, 15) if limit else 0
 
 
-# Calls of a process that only supervises another one: it waits for a child or a signal.
+# System calls of a process that only supervises another one: it waits for a child or a signal.
 _SUPERVISES = {"wait4", "waitid", "pause", "rt_sigsuspend", "rt_sigtimedwait"}
 
 
 def _with_servers(
     mount: Connection, processes: dict[int, Process], tasks: list[Task]
 ) -> Connection:
-    """Return the mount with the processes that read its requests: those with a thread that waits
-    for one, or was stopped while it did; else the one that most probably works on some."""
+    """Return the mount with the processes that read its requests.
+
+    These have a thread that waits for a request, or was stopped while it did; else take the process
+    that most probably works on a request.
+    """
     holders = [processes[pid] for pid in mount.holders if pid in processes]
     if mount.daemon is None or mount.fstype == "autofs" or not holders:
         return mount
@@ -928,7 +967,7 @@ def _with_servers(
             process.pid in reading,
             any(map(in_callback, own)),
             not own or any(task.call not in _SUPERVISES for task in own),
-            process.state == "T",  # somebody waits for it
+            process.state == "T",  # a caller waits for it
             len(process.threads),
             -process.pid,
         )
@@ -945,11 +984,11 @@ def _counted(connection: Connection, directory: int) -> Connection:
 
 
 def _unmounted(numbers: Iterable[int], known: set[int]) -> list[Connection]:
-    """Return connections without a mount: somebody still waits on one that was unmounted."""
+    """Return connections without a mount: a caller still waits on one that was unmounted."""
     return [Connection(number, "", "", "") for number in numbers if number not in known]
 
 
 def _listed(directory: int) -> dict[int, int | None]:
-    """Return the requests that wait, by connection, of all connections."""
+    """Return the number of waiting requests of each connection."""
     numbers = [int(name) for name in os.listdir(directory) if name.isdecimal()]
     return {number: counter(directory, number, "waiting") for number in numbers}

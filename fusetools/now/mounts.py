@@ -14,8 +14,11 @@ SEARCH = 60.0  # seconds between two looks at all processes
 
 
 class NewMounts:
-    """``recorded``: the daemon (pid and start time) of each connection, None if unknown. ``paths``:
-    only the mounts that these lie on; none: all."""
+    """Watches for new mounts.
+
+    ``recorded``: the daemon (pid and start time) of each connection, None if unknown. ``paths``:
+    only the mounts that contain these paths; None: all.
+    """
 
     def __init__(
         self, files: Files, paths: Sequence[str], recorded: Mapping[int, tuple[int, int] | None]
@@ -27,11 +30,11 @@ class NewMounts:
         self._before: list[str] = []
 
     def look(self) -> list[str]:
-        """The paths of mounts that are not recorded, once seen twice: by then their daemons are in
+        """Return the paths of unrecorded mounts that were seen twice: by then their daemons are in
         the background."""
         mounts = all_namespaces(self._files)
         for connection in self._recorded.keys() - {mount.connection for mount in mounts}:
-            del self._recorded[connection]  # another mount may get its number later
+            del self._recorded[connection]  # another mount may get this number later
         others = self._succeeded()
         new = sorted(
             mount.path
@@ -48,8 +51,11 @@ class NewMounts:
         return [max(here, key=lambda mount: len(mount.path)) for here in on if here]
 
     def _succeeded(self) -> set[int]:
-        """Connections whose daemon has ended, and that another daemon serves: mounted again between
-        two looks. Without another daemon the mount is dead, and there is nothing more to record."""
+        """Return connections whose daemon has ended and that another daemon serves.
+
+        They were mounted again between two looks. Without another daemon the mount is dead, and
+        there is nothing to record.
+        """
         ended = {
             connection
             for connection, daemon in self._recorded.items()

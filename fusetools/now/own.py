@@ -1,9 +1,9 @@
-"""Processes of fusetools itself: what they wait for is no hang of a mount.
+"""Processes of fusetools itself: their waits are no hang of a mount.
 
-They are known by what an ordinary user cannot make: a recording's note in a directory of root's, a
-note of the children that stayed behind, and the kernel's word that a process was forked from one of
-these and has run no other program since. Names tell nothing: anybody can choose them. The workload
-of a recording has run another program, and is none of them.
+They are recognized by facts that an ordinary user cannot forge: a recording's note in a directory
+of root's, a note of the children that stayed behind, and the kernel's flag that a process was
+forked from one of these and has run no other program since. Names tell nothing: anybody can choose
+them. The workload of a recording has run another program, so it does not belong to them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from fusetools.host import left
 from fusetools.now.arguments import MOST_LOCKS
 from fusetools.now.children import ProcessRow, text
 
-# As record.state.DIRECTORY: that module takes long to import, and this one is for every look.
+# As record.state.DIRECTORY: that module takes long to import, and this one is used for every look.
 RECORDINGS = Path("/run/fusetools")
-MOST = 4 << 20  # bytes of a recording's note
+MOST = 4 << 20  # limit in bytes of a recording's note
 
 
 def own_processes(rows: Iterable[ProcessRow], place: Path = RECORDINGS) -> frozenset[int]:
-    """Return this process, those of running recordings, those that stayed behind, and all that were
-    forked from them and have run no other program."""
+    """Return the processes of fusetools.
+
+    These are this process, those of running recordings, those that stayed behind, and all that were
+    forked from them and have run no other program.
+    """
     known = {row["pid"]: row for row in rows}
     noted = [*left.noted(), *(pair for pair in _recorders(place))]
     own = {os.getpid()}
@@ -45,7 +48,7 @@ def own_processes(rows: Iterable[ProcessRow], place: Path = RECORDINGS) -> froze
 
 
 def _folders(place: Path) -> list[Path]:
-    """Return the directories of recordings; only root can enter them, or make them."""
+    """Return the directories of recordings; only root can enter or create them."""
     try:
         return [path for path in place.iterdir() if path.is_dir() and path.stat().st_uid == 0]
     except OSError:
@@ -53,7 +56,7 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _recordings(place: Path) -> list[int]:
-    """Return the processes that record, by the kernel's word on their locks (proc_locks(5))."""
+    """Return the processes that record, by the kernel's list of their locks (proc_locks(5))."""
     files = set()
     for folder in (place, *_folders(place)):
         with contextlib.suppress(OSError):
@@ -68,7 +71,7 @@ def _recordings(place: Path) -> list[int]:
 
 
 def _recorders(place: Path) -> list[tuple[int, int]]:
-    """Return (pid, start) of the programs that recordings have started to record."""
+    """Return (pid, start) of the workloads that recordings have started."""
     found: list[tuple[int, int]] = []
     for folder in _folders(place):
         with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):

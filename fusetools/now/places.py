@@ -1,4 +1,4 @@
-"""Which mounts a path of a process lies on, by the process's own table of mounts: pure.
+"""The mounts that a process's path lies on, by the process's own table of mounts. Pure.
 
 Sources: proc_pid_mountinfo(5), Documentation/filesystems/overlayfs.rst.
 """
@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from fusetools.host.mounts import device, is_on, unescape
 
-DEEPEST = 8  # overlays above overlays
+DEEPEST = 8  # maximum depth of overlays above overlays
 
 
 class Row(NamedTuple):
-    """A mount: its id, the device number of its file system, where it is; ``lower``: the
-    directories that an overlay shows."""
+    """A mount: its id, the device number of its file system, its mount point.
+
+    ``lower``: the directories that an overlay shows.
+    """
 
     id: int
     device: int
@@ -25,8 +27,10 @@ class Row(NamedTuple):
 
 
 class Table:
-    """The mounts that a process sees, from its mountinfo; ``host``: those of this process, which
-    has perhaps mounted the process's overlays."""
+    """The mounts that a process sees, from its mountinfo.
+
+    ``host``: the mounts of this process, which may have mounted the process's overlays.
+    """
 
     def __init__(self, text: str, host: Table | None = None) -> None:
         self._rows = list(_rows(text))
@@ -34,9 +38,11 @@ class Table:
         self._host = host
 
     def along(self, path: str, below: str = "", depth: int = 0, inside: bool = False) -> list[int]:
-        """The devices of the mounts that the way to a path leads over, the last one first; only
-        those mounted below ``below``. Of mounts on the same place, the newest lies on top: the only
-        one, but for who is ``inside`` already."""
+        """Return the devices of the mounts on the way to a path, the last one first.
+
+        Only mounts below ``below`` count. The newest mount on a directory covers the others,
+        except for a process that is ``inside`` already.
+        """
         rows = [
             row
             for row in reversed(self._rows)
@@ -51,8 +57,10 @@ class Table:
         return [device for row in rows for device in self._devices(row, depth)]
 
     def of_file(self, mount: int, path: str) -> list[int] | None:
-        """The devices below an open file, or on the way from an open directory to a path, by the
-        directory's mount id; None if the mount is not in the table."""
+        """Return the devices below an open file, or on the way from an open directory to a path.
+
+        ``mount``: the mount id of the directory. Return None if the mount is not in the table.
+        """
         row = self._by_id.get(mount)
         if row is None:
             return None
@@ -79,7 +87,7 @@ def _rows(text: str) -> Iterator[Row]:
 
 
 def _lower(options: str) -> tuple[str, ...]:
-    """An overlay's directories, absolute ones only."""
+    """Return the directories of an overlay, absolute ones only."""
     paths = []
     for match in re.finditer(r"(?:^|,)(?:lowerdir|datadir|upperdir)\+?=((?:\\.|[^,\\])*)", options):
         for part in re.split(r"(?<!\\):", match[1]):

@@ -1,7 +1,4 @@
-"""Sockets and their other ends, those of unix sockets among them.
-
-Sources: proc_net(5), sock_diag(7).
-"""
+"""Sockets and their other ends, including unix sockets. Sources: proc_net(5), sock_diag(7)."""
 
 from __future__ import annotations
 
@@ -23,17 +20,20 @@ __all__ = ["Socket", "read"]
 def read(
     place: str, own: bool, wanted: dict[int, str]
 ) -> tuple[list[tuple[int, Fields, list[int]]], str]:
-    """(inode, a Socket's fields, inodes of the other end and of the socket that listens there) of
-    the ``wanted`` sockets in the network namespace of the thread whose directory in /proc is
-    ``place``; ``wanted`` has the path that a unix socket connects to, if it does. And why the other
-    ends of unix sockets are not known; "" if they are, or there are none. For a child, which enters
-    the namespace unless it is ours (``own``)."""
+    """Return the ``wanted`` sockets in a network namespace, and why other ends of unix sockets are
+    unknown.
+
+    Each socket is (inode, fields of a Socket, inodes of the other end and of the listener). The
+    namespace is that of the thread whose directory in /proc is ``place``. ``wanted`` has the path
+    that a unix socket connects to, if it does. The reason is "" if the other ends are known, or if
+    there are none. For a child, which enters the namespace unless it is ours (``own``).
+    """
     sockets = internet(place, wanted)
     paths: dict[int, str] = {}
     servers: dict[str, int] = {}
     listening = set()
     for inode, listens, path in _unix(place):
-        if inode:  # one that is not accepted yet has none
+        if inode:  # a socket that is not accepted yet has none
             paths[inode] = path
         if listens:
             listening.add(inode)
@@ -61,22 +61,24 @@ def read(
 
 
 def listening(place: str) -> list[tuple[int, str]]:
-    """Return (inode, path) of the unix sockets that listen in the network namespace of a process or
-    thread, by its directory in /proc."""
+    """Return (inode, path) of the unix sockets that listen in a process's network namespace.
+
+    The process or thread is given by its directory in /proc.
+    """
     return [(inode, path) for inode, listens, path in _unix(place) if listens and path]
 
 
 def _unix(place: str) -> Iterator[tuple[int, bool, str]]:
-    """(inode, whether it listens, path) of each unix socket."""
+    """Yield (inode, whether it listens, path) of each unix socket."""
     for line in lines(place, "unix"):
-        # A path may hold newlines: what follows them is no row.
+        # A path may hold newlines: text after them is no row.
         row = re.match(r"\w+: \w+ \w+ ([0-9A-F]{8}) \w+ \w+ +(\d+)(?: (.*))?$", line)
         if row:
             yield int(row[2]), bool(int(row[1], 16) & _SO_ACCEPTCON), row[3] or ""
 
 
 def _enter(namespace: str) -> bool:
-    """Whether this process is in a network namespace now."""
+    """Return whether this process has entered a network namespace."""
     try:
         descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -88,9 +90,11 @@ def _enter(namespace: str) -> bool:
 
 
 def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]:
-    """Return (inode, time.monotonic() when data last came or was sent) of TCP's connections in the
-    network namespace of the thread whose directory in /proc is ``place``. For a child, as
-    read()."""
+    """Return (inode, time.monotonic() of the last received or sent data) of TCP connections.
+
+    The network namespace is that of the thread whose directory in /proc is ``place``. For a child,
+    as read().
+    """
     if not (own or _enter(f"{place}/ns/net")):
         return []
     found: list[tuple[int, float]] = []
@@ -121,8 +125,11 @@ _NETLINK_SOCK_DIAG = 4
 
 
 def _unix_ends() -> tuple[dict[int, int], dict[int, int]] | None:
-    """By inode of the unix sockets of our network namespace: the peer's; and the listener's, of
-    those that it has not accepted yet. None: the kernel does not tell (no module unix_diag)."""
+    """Return the peer and the listener of unix sockets in our network namespace, by inode.
+
+    A listener is known for connections that are not accepted yet. Return None if the kernel does
+    not report them (no module unix_diag).
+    """
     peers: dict[int, int] = {}
     pending: dict[int, int] = {}
     show = _UDIAG_SHOW_PEER | _UDIAG_SHOW_ICONS
@@ -140,8 +147,10 @@ def _unix_ends() -> tuple[dict[int, int], dict[int, int]] | None:
 
 
 def _dump(request: bytes) -> list[bytes] | None:
-    """Return the messages about all sockets that sock_diag(7) is asked for; None: the kernel does
-    not tell."""
+    """Return the messages about all sockets that sock_diag(7) is asked for.
+
+    Return None if the kernel does not report them.
+    """
     messages: list[bytes] = []
     head = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 1, 0)
     with (
@@ -163,7 +172,7 @@ def _dump(request: bytes) -> list[bytes] | None:
 
 
 def _attributes(message: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """(inode, attribute, its words) of a message about one unix socket."""
+    """Yield (inode, attribute, its words) of a message about one unix socket."""
     if len(message) < 16:
         return
     (inode,) = struct.unpack_from("=I", message, 4)

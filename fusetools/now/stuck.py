@@ -1,8 +1,9 @@
-"""What is stuck at a moment: a pure function, so that each pattern is tested from facts.
+"""Diagnosis of stuck mounts at a moment: a pure function, so that each pattern is tested from
+facts.
 
-Who waits for whom: callers for their mount's daemon; a daemon's threads for locks and so for their
-holders, for the other ends of sockets and pipes, for children, for other mounts, for their own
-mount (fusetools.now.graph). A chain ends in a circle (a deadlock), or in a thread that waits for
+Callers wait for their mount's daemon. A daemon's threads wait for locks and so for their holders,
+for the other ends of sockets and pipes, for children, for other mounts, or for their own mount
+(fusetools.now.graph). A chain ends in a circle (a deadlock), or in a thread that waits for
 something outside.
 """
 
@@ -33,10 +34,11 @@ from fusetools.reasons import Code, Reason, Value
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount, Told
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
-# SKEW if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
-# and a caller kept from going to sleep seems to wait for less. In s, and as a part of the age.
+# SKEW if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stops meanwhile, and
+# the age of a caller that was kept from going to sleep is too small. In seconds, and as a share of
+# the age.
 TAKEN, PART_TAKEN = 0.1, 0.05
-# System calls by the operation that users know.
+# Operation, as users know it, by system call.
 _OPERATIONS = {
     **dict.fromkeys(("open", "openat", "openat2", "creat"), "open"),
     **dict.fromkeys(("stat", "lstat", "fstat", "newfstatat", "statx"), "stat"),
@@ -44,8 +46,8 @@ _OPERATIONS = {
     **dict.fromkeys(("write", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
     **dict.fromkeys(("getdents", "getdents64"), "readdir"),
 }
-CHECKS = 15.0  # seconds between two looks of the kernel for requests that are too old
-AFTER = 0.001  # seconds, at least, between a request and its server's start
+CHECKS = 15.0  # seconds between two checks of the kernel for requests that are too old
+AFTER = 0.001  # minimum seconds between a request and its server's start
 _KINDS = {
     Code.HALT_FROZEN: "frozen",
     Code.HALT_TRACED: "traced",
@@ -83,7 +85,7 @@ class _Diagnosis:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.moment = graph.moment
-        self.unheld: list[Reason] = []  # file locks that are waited for
+        self.unheld: list[Reason] = []  # callers that wait for file locks
 
     def blocked(self, task: Task) -> Blocked:
         process = self.graph.processes.get(task.pid)
@@ -180,7 +182,7 @@ class _Diagnosis:
         return [Cause("dead", Reason(Code.HANG_DEAD, subject), fixes=fixes)]
 
     def _aborts(self, late: list[Task]) -> list[Cause]:
-        """Return when the kernel's own limit for requests aborts the connection, if it has one."""
+        """Return when the kernel's own request timeout aborts the connection, if it has one."""
         ages = [task.age for task in late if task.age is not None]
         if not self.moment.timeout or not ages:
             return []
@@ -193,7 +195,7 @@ class _Diagnosis:
         return [Cause("timeout", Reason(Code.ABORT_SOON, {}, figures))]
 
     def mounting(self, mounter: Mounter) -> Mounting | None:
-        """Return what a process waits for that mounts something."""
+        """Return what a process that mounts something waits for."""
         graph = self.graph
         process = graph.processes.get(mounter.pid)
         tasks = graph.of.get(mounter.pid, [])
@@ -201,10 +203,10 @@ class _Diagnosis:
             return None
         first = min(tasks, key=lambda task: (not has_work(task), task.tid))
         chain, _ = graph.follow(first)
-        if isinstance(chain[-1], Process):  # of its threads, one that waits for an answer
+        if isinstance(chain[-1], Process):  # a thread that waits for an answer, if any
             asks = [t for t in graph.of.get(chain[-1].pid, ()) if any(_peer(t))]
             chain += sorted(asks, key=lambda task: task.age or 0.0)[:1]
-        # Not one of a server on this host.
+        # not a socket of a server on this host
         own = [n for n in chain if isinstance(n, Task) and mounter.pid in graph.above(n.pid)]
         last = own[-1] if own else first
         subject: dict[str, Value] = {
@@ -227,8 +229,10 @@ class _Diagnosis:
     # Why callers wait
 
     def _causes(self, connection: Connection, late: list[Task]) -> list[Cause]:
-        """Return why callers wait, the surest first; none if nobody waits and the daemon can
-        answer."""
+        """Return why callers wait, the surest cause first.
+
+        Return no cause if nobody waits and the daemon can answer.
+        """
         causes = self._why(connection, late)
         if connection.fstype != "autofs":
             return causes
@@ -273,7 +277,7 @@ class _Diagnosis:
         threads = graph.threads(connection.servers) or graph.of.get(daemon.pid, [])
         waits = [t for t in threads if has_work(t) and t.tid != connection.mounting]
         waits.sort(key=lambda task: (not in_callback(task), -(task.age or 0.0)))
-        # Threads also work for those that wait for a file lock.
+        # Threads also work for callers that wait for a file lock.
         callers = [*late, *(t for t in graph.callers(connection.number) if t.in_lock)]
         causes = self._of_threads(daemon, waits, callers)
         if any(cause.kind == "condition" for cause in causes):
@@ -282,7 +286,7 @@ class _Diagnosis:
             unknown = Reason(Code.HANG_AUTOFS_UNKNOWN, {"daemon": daemon.comm})
             return causes or [Cause("unanswered", unknown)]
         if older := self._older(connection, threads, late):
-            # Unless the server itself read it after its start: a sure cause comes first.
+            # Unless the server itself read the request after its start: a sure cause comes first.
             sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
             handover = Cause("handover", self._successor(older[0], servers))
             causes = [*sure, handover, *(cause for cause in causes if cause not in sure)]
@@ -295,14 +299,17 @@ class _Diagnosis:
         ]
 
     def _older(self, connection: Connection, threads: list[Task], late: list[Task]) -> list[Task]:
-        """Return the callers whose request is older than all that serve the mount, which wait for
-        new requests: no server has to read it."""
+        """Return the callers whose request is older than all servers of the mount, which wait for
+        new requests.
+
+        No server will read such a request.
+        """
         known = self.graph.processes
         ages = [known[pid].since for pid in connection.servers if pid in known]
         since = [age for age in ages if age is not None]
         if not since or len(since) < len(ages) or not any(t.reads_device for t in threads):
             return []
-        # A thread's age may be too small (TAKEN), not too large: it counts from its sleep.
+        # A thread's age may be too small (TAKEN) but not too large: it counts from its sleep.
         least = max(since) + AFTER
         return [t for t in late if has_request(t) and t.age is not None and t.age > least]
 
@@ -318,7 +325,7 @@ class _Diagnosis:
     @staticmethod
     def _unserved(connection: Connection, fixes: tuple[Fix, ...]) -> list[Cause]:
         subject: dict[str, Value] = {"message": connection.why}
-        if connection.fstype == VIRTIOFS:  # whose connections fusectl does not have
+        if connection.fstype == VIRTIOFS:  # connections that fusectl does not list
             subject["path"] = connection.path or "it"
             return [Cause("unanswered", Reason(Code.HANG_BEYOND, subject))]
         subject["path"] = connection.path or ("it" if not connection.hidden else "")
@@ -327,14 +334,18 @@ class _Diagnosis:
         return [Cause("gone", Reason(Code.HANG_GONE, subject), fixes=fixes)]
 
     def _of_threads(self, daemon: Process, waits: list[Task], callers: list[Task]) -> list[Cause]:
-        """Return why the daemon's threads that wait do not answer, one cause for all that wait for
-        the same; the sure ones alone, if there are any."""
+        """Return why the daemon's waiting threads do not answer: one cause for all that wait for
+        the same object.
+
+        Return only the sure causes, if there are any.
+        """
         by_key: dict[object, Cause] = {}
         tids: dict[object, list[int]] = {}
         oldest = max((task.age for task in callers if task.age is not None), default=None)
 
         # A thread that waits for longer than the oldest caller works for none of them. Clocks may
-        # differ: one a little longer counts if there is no other, or if it ends where another does.
+        # differ: a thread that waits a little longer counts if there is no other, or if its chain
+        # ends where another does.
         def within(most: float) -> list[Task]:
             return [t for t in waits if t.age is None or oldest is None or t.age <= oldest + most]
 
@@ -355,7 +366,7 @@ class _Diagnosis:
         for key, cause in by_key.items():
             more = (many(Code.LINK_END_THERE, len(tids[key])),) if len(tids[key]) > 1 else ()
             by_key[key] = replace(cause, links=cause.links + more, threads=tuple(tids[key]))
-        # Threads at their own ends that wait for the same are one cause.
+        # Threads whose chains end at themselves, and that wait for the same object, are one cause.
         alike: dict[Reason, list[object]] = {}
         for key, cause in by_key.items():
             if len(cause.links) == 1 and isinstance(key, int) and key in self.graph.tasks:
@@ -372,8 +383,10 @@ class _Diagnosis:
         return sure or causes
 
     def _kill(self, connection: Connection, daemon: Process) -> tuple[Fix, ...]:
-        """Return the command that kills all that have the connection open. Not while one of their
-        threads waits in a FUSE mount: it does so even then."""
+        """Return the command that kills all processes that have the connection open.
+
+        Return none while one of their threads waits in a FUSE mount: it does so even after SIGKILL.
+        """
         pids = [daemon.pid, *(pid for pid in connection.holders if pid != daemon.pid)]
         threads = [task for pid in pids for task in self.graph.of.get(pid, ())]
         if any(task.in_fuse for task in threads):
@@ -386,11 +399,13 @@ class _Diagnosis:
         return (Fix(f"kill -9 {' '.join(map(str, pids))}", what),)
 
     def _cause(self, daemon: Process, task: Task, callers: list[Task]) -> tuple[object, Cause]:
-        """Return why one of the daemon's threads does not answer ``callers``, after a key that is
-        the same for all threads whose chains end alike."""
+        """Return why one of the daemon's threads does not answer ``callers``, after a sort key.
+
+        The key is the same for all threads whose chains end alike.
+        """
         chain, circle = self.graph.follow(task)
         last = chain[-1]
-        # Of a chain that leads into a circle, only the circle.
+        # If a chain leads into a circle, only the circle.
         links = tuple(self._link(node) for node in (circle or chain))
         names = [n for node in chain if isinstance(node, Task) for n in (*node.stack, node.wchan)]
         of: dict[str, Value] = {"daemon": daemon.comm}
@@ -417,7 +432,7 @@ class _Diagnosis:
         if last.lock:
             return last.tid, Cause("lock", self._waiting(Code.HANG_THREAD, last), links)
         if task.lock:
-            # Whoever holds it, or the lock that its holder waits for.
+            # The holder of the lock, or of the lock that the holder waits for.
             holder = next((n for n in chain if isinstance(n, Task) and not n.lock), last)
             code = Code.HANG_JOIN if task.lock.kind == "thread" else Code.HANG_HOLDER
             reason = self._waiting(code, holder, {**of, "kind": task.lock.kind})
@@ -438,8 +453,10 @@ class _Diagnosis:
         return last.tid, Cause(kind_of_wait(last), self._waiting(Code.HANG_THREAD, last), links)
 
     def _server(self, task: Task, callers: list[Task]) -> Reason | None:
-        """Return what callers wait for if a thread waits for one server, for no longer than they
-        do: a connection that has been silent since before is not for them."""
+        """Return the server that a thread waits for, if it waits no longer than the callers do.
+
+        A connection that has been silent since before the callers does not concern them.
+        """
         sockets = [fd.socket for fd in task.descriptors if fd.socket and fd.socket.peer]
         peers = {socket.peer for socket in sockets}
         callers = [t for t in callers if not t.in_lock]
@@ -480,9 +497,11 @@ class _Diagnosis:
     def _with_outside(
         self, daemon: Process, waits: list[Task], callers: list[Task], causes: list[Cause]
     ) -> list[Cause]:
-        """Return these, of threads that wait for others to end a condition, with those others:
-        threads that wait for an answer from outside, however long; first if that cannot come
-        now."""
+        """Return these causes, completed with the threads that may signal a condition.
+
+        These threads wait for an answer from outside, however long. They come first if that answer
+        cannot come now.
+        """
         silent: dict[object, Cause] = {}
         lines: list[str] = []
         for task in waits:
@@ -509,7 +528,7 @@ class _Diagnosis:
         return [*silent.values(), *causes]
 
     def _thread(self, task: Task) -> dict[str, Value]:
-        """Return a thread and what it waits for, as a reason's subject."""
+        """Return a thread and the object of its wait, as a reason's subject."""
         waits = wait(self.graph, task)
         return {
             "comm": self.graph.comm(task),
@@ -520,7 +539,8 @@ class _Diagnosis:
         }
 
     def _waiting(self, code: Code, task: Task, more: dict[str, Value] | None = None) -> Reason:
-        """Return a reason about a thread, with what it waits for, and since when unless it runs."""
+        """Return a reason about a thread, with the object of its wait, and its age unless it
+        runs."""
         age = {"age_ns": round(1e9 * task.age)} if task.age is not None else {}
         return Reason(
             code, {**(more or {}), **self._thread(task)}, age if task.state != "R" else {}
@@ -547,7 +567,10 @@ class _Diagnosis:
         late: list[Task],
         known: bool,
     ) -> Iterator[Cause]:
-        """Yield causes of the connection as a whole. ``known``: those of its threads are."""
+        """Yield causes of the connection as a whole.
+
+        ``known``: the causes of its threads are known.
+        """
         of: dict[str, Value] = {"daemon": daemon.comm}
         unseen = set(daemon.threads) & set(self.moment.silent) if threads else set(daemon.threads)
         readers = [task for task in threads if task.reads_device]

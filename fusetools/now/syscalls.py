@@ -1,5 +1,5 @@
-"""The system calls that can wait for a file system, a lock or another process, and which of their
-arguments are paths and descriptors.
+"""System calls that can wait for a file system, a lock or another process, and which arguments are
+paths and descriptors.
 
 Sources: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h and the man pages
 of section 2.
@@ -15,17 +15,20 @@ from fusetools.core import native
 
 
 class Call(NamedTuple):
-    """``paths``: (argument that holds the directory's descriptor or None, argument that points to
-    the path); ``descriptors``: arguments that are descriptors (not close's: while it waits, its
-    number is free, or another file's)."""
+    """Paths and descriptors among a system call's arguments.
+
+    ``paths``: (argument that holds the directory's descriptor or None, argument that points to the
+    path); ``descriptors``: arguments that are descriptors. close's is left out: while close waits,
+    the number is free, or refers to another file.
+    """
 
     name: str
     paths: tuple[tuple[int | None, int], ...]
     descriptors: tuple[int, ...]
 
 
-# name, number on x86-64, on arm64 (-: it has none), arguments: p1: a path; a1: a directory's
-# descriptor and a path behind it; f1: a descriptor.
+# Name, number on x86-64, number on arm64 (-: none), arguments. p1: a path; a1: a directory's
+# descriptor, followed by a path; f1: a descriptor.
 _TABLE = """
 read 0 63 f0
 write 1 64 f0
@@ -221,8 +224,8 @@ def _tables() -> dict[str, dict[int, Call]]:
 _CALLS = _tables()
 
 
-# Those of 32-bit programs that are not called as the machine's own, with or without _END: files'
-# sizes or times, of which they have a longer kind.
+# Calls of 32-bit programs that have another name than the machine's own, apart from _END: those
+# with files' sizes or times, which have a wider variant.
 _NARROW = {
     "fstatat64": "newfstatat",
     "_llseek": "lseek",
@@ -236,10 +239,12 @@ _NARROW = {
 _END = re.compile("(_time)?(32|64)$")
 
 
-@functools.lru_cache(maxsize=1024)  # many callers wait in few calls
+@functools.lru_cache(maxsize=1024)  # many callers wait in few different calls
 def call(machine: str, number: int, narrow: bool = False) -> Call:
-    """System call ``number`` of a process, which may be one of 32 bits; of one that is not in the
-    table only its name."""
+    """Return system call ``number`` of a process, which may be a 32-bit one.
+
+    A call that is not in the table has only a name.
+    """
     if not narrow and (known := _CALLS.get(machine, {}).get(number)):
         return known
     name = native.syscall_name(machine, number, narrow) or f"syscall_{number}"

@@ -1,7 +1,8 @@
-"""What a CernVM-FS client says of itself on its socket for commands (cvmfs_talk): proxies, hosts,
-time-outs, cache. For a child with a time limit: a client that hangs does not answer.
+"""Status of a CernVM-FS client, from its command socket (cvmfs_talk): proxies, hosts, timeouts,
+cache.
 
-Source: CernVM-FS's cvmfs/talk.cc.
+For a child with a time limit: a client that hangs does not answer. Source: CernVM-FS's
+cvmfs/talk.cc.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from fusetools.now.children import link, names, text
 from fusetools.now.sockets import listening
 
 COMMANDS = ("proxy info", "host info", "timeout info", "cache size", "parameters")
-LIMIT = re.compile(r"^CVMFS_QUOTA_LIMIT=.*", re.MULTILINE)  # of all parameters, in MB
-LONGEST = 64 << 10  # bytes of an answer
+LIMIT = re.compile(r"^CVMFS_QUOTA_LIMIT=.*", re.MULTILINE)  # cache size of all parameters, in MB
+LONGEST = 64 << 10  # limit in bytes of an answer
 MOST_LINES, WIDEST = 12, 200
-PATIENCE = 0.1  # seconds, for one answer
+PATIENCE = 0.1  # timeout in seconds for one answer
 
 
 def ask(pid: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return (process, (command, answer) of each command that it answers). The socket is in the
-    client's mount namespace, and is connected to with the client's own rights: its path may lead
-    to anybody's."""
+    """Return (process, (command, answer) of each command that it answers).
+
+    The socket is in the client's mount namespace. Connect with the client's own rights: the
+    socket's path may lead anywhere.
+    """
     place = f"/proc/{pid}"
     own = {link(f"{place}/fd/{number}") for number in names(f"{place}/fd")}
     paths = [

@@ -1,4 +1,4 @@
-"""How long ago a process began, to the microsecond: /proc shows 10 ms.
+"""The age of a process to the microsecond: /proc shows 10 ms.
 
 Source: Documentation/accounting/taskstats.rst, include/uapi/linux/taskstats.h.
 """
@@ -12,12 +12,14 @@ import time
 _GENERIC, _CTRL, _GET_FAMILY, _GET = 16, 16, 3, 1
 _FAMILY_ID, _FAMILY_NAME, _PID, _STATS, _AGGREGATE = 1, 2, 1, 3, 4
 _ELAPSED = 144  # offset of ac_etime in struct taskstats
-_PATIENCE = 0.1  # seconds
+_PATIENCE = 0.1  # timeout in seconds
 
 
 def began(pids: list[int]) -> list[tuple[int, float]]:
-    """Return (process, time.monotonic() at which it began) of those that the kernel tells about:
-    to root in the first user namespace."""
+    """Return (process, time.monotonic() at which it began) of those that the kernel reports.
+
+    It reports them to root in the first user namespace.
+    """
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _GENERIC) as link:
             link.settimeout(_PATIENCE)
@@ -38,7 +40,7 @@ def _began(link: socket.socket, family: int, pid: int) -> list[float]:
 
 
 def _ask(link: socket.socket, family: int, command: int, kind: int, value: bytes) -> bytes:
-    """Return the attributes of the answer to a command with one attribute."""
+    """Return the attributes in the answer to a command with one attribute."""
     size = 4 + len(value)
     body = struct.pack("=BBHHH", command, 1, 0, size, kind) + value + bytes(-size % 4)
     link.send(struct.pack("=IHHII", 16 + len(body), family, 1, 1, 0) + body)

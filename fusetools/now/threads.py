@@ -1,4 +1,4 @@
-"""What a thread is there for, by its own stack: pure."""
+"""The purpose of a thread, from its own stack. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 from fusetools.now.moment import Task
 
-# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers, of
-# which one waits for descriptors. tokio's block_on is none: a thread waits there for a task of its
-# own.
+# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers,
+# one of which waits for descriptors. tokio's block_on is not among them: a thread waits there for a
+# task of its own.
 _SCHEDULER = re.compile(
     r"runtime\.(futexsleep|notet?sleep|netpoll|usleep)|(internal/)?runtime/(internal/)?syscall[\w/]*"
     r"\.EpollWait|tokio::runtime::scheduler::multi_thread::(park|worker::Context::park)"
@@ -16,22 +16,27 @@ _SCHEDULER = re.compile(
 
 
 def waits_for_workers(task: Task) -> bool:
-    """libfuse's main thread, which lets others work (libfuse's lib/fuse_loop_mt.c)."""
+    """libfuse's main thread, which lets other threads work (libfuse's lib/fuse_loop_mt.c)."""
     loops = ("fuse_session_loop_mt", "fuse_loop_mt")
     return task.call == "futex" and any(name.startswith(loops) for name in task.user)
 
 
 def idles(task: Task) -> bool:
-    """A thread of a runtime that has its own tasks, with none to run. The tasks themselves wait in
-    memory alone. Whoever polls sockets may wait for one of theirs."""
+    """Return whether a thread belongs to a runtime with its own tasks, and has none to run.
+
+    The tasks themselves wait in memory alone. A thread that polls sockets may wait for a socket of
+    one of the tasks.
+    """
     idle = any(_SCHEDULER.match(name) for name in task.user[:8])
     sockets = any(fd.socket and not fd.own for fd in task.descriptors)
     return idle and task.state in "DS" and not sockets
 
 
 def accepts(task: Task) -> bool:
-    """It waits for connections, which nobody may ever make, and for nothing else but to be woken up
-    by its own process (a pipe, an eventfd)."""
+    """Return whether a thread waits only for new connections, or for its own process to wake it up.
+
+    Nobody may ever connect. Its process wakes it up by a pipe or an eventfd.
+    """
     others = [
         fd
         for fd in task.descriptors
@@ -42,13 +47,14 @@ def accepts(task: Task) -> bool:
 
 
 def has_work(task: Task) -> bool:
-    """It has not ended, and does not just wait for something to do, as far as its stack shows."""
+    """Return whether a thread is busy or blocked: not ended, and not idle, as far as its stack
+    shows."""
     idle = task.reads_device or task.may_read_device or waits_for_workers(task)
     idle = idle or task.call in SIGNALS or _takes_commands(task)
     return task.state not in "ZX" and not (idle or idles(task) or accepts(task))
 
 
-# A watchdog, and a server for commands, of CernVM-FS and others.
+# Functions of a watchdog and of a command server, of CernVM-FS and others.
 _COMMANDS = re.compile(r"watchdog|command_?(server|loop)|talkmanager|maintalk", re.IGNORECASE)
 
 
@@ -70,11 +76,14 @@ def downloads(task: Task) -> bool:
     return any("download" in name.lower() or name.startswith("curl_") for name in task.user)
 
 
-SIGNALS = ("pause", "rt_sigsuspend", "rt_sigtimedwait")  # which wait for a signal alone
+SIGNALS = ("pause", "rt_sigsuspend", "rt_sigtimedwait")  # functions that wait only for a signal
 
 
 def in_callback(task: Task) -> bool:
-    """libfuse has called it, as far as its stack shows: there is a request that it works for."""
+    """Return whether libfuse has called a thread's function, so that it works for a request.
+
+    The thread's stack decides.
+    """
     return any(name.startswith(("fuse_", "[libfuse")) for name in task.user)
 
 
@@ -82,7 +91,8 @@ SLEEPS = ("nanosleep", "clock_nanosleep")
 
 
 def kind_of_wait(task: Task) -> str:
-    """One of results.stuck.KINDS, of a thread that waits for no other thread, process or mount."""
+    """Return one of results.stuck.KINDS for a thread that waits for no other thread, process or
+    mount."""
     if task.state in "Tt":
         return "traced" if task.tracer else "stopped"
     if task.state == "R":
@@ -90,7 +100,7 @@ def kind_of_wait(task: Task) -> str:
     if any(fd.socket and not fd.own for fd in task.descriptors):
         return "socket"
     if task.descriptors and all(fd.own for fd in task.descriptors):
-        return "condition"  # which another thread ends
+        return "condition"  # a wait that another thread ends
     if task.call in SLEEPS:
         return "sleep"
     if task.call == "futex":
@@ -98,7 +108,7 @@ def kind_of_wait(task: Task) -> str:
     return "file" if task.path or task.state == "D" or task.descriptors else "unknown"
 
 
-# fs/fuse/dev.c and file.c; Linux 3.10 to 4.0 by other names.
+# Functions of fs/fuse/dev.c and file.c; Linux 3.10 to 4.0 has other names.
 _OF_BACKGROUND = (
     "fuse_simple_background", "fuse_get_req_for_background", "fuse_readahead", "fuse_readpages",
     "fuse_send_readpages", "fuse_writepage", "fuse_direct_io",
@@ -107,14 +117,16 @@ _OF_FOREGROUND = ("fuse_simple_request", "__fuse_simple_request", "__fuse_get_re
 
 
 def has_request(task: Task) -> bool:
-    """Whether one of the requests that wait is this thread's."""
+    """Return whether one of the waiting requests is this thread's."""
     return any(name.startswith("request_wait_answer") for name in (*task.stack, task.wchan))
 
 
 def cannot_send(task: Task) -> str:
-    """What a request is that waits in fuse_get_req: "background" waits for room in the background
-    list, "foreground" for the connection to be ready (fuse_block_alloc); "": neither can be known,
-    or it does not wait there."""
+    """Return the kind of request that waits in fuse_get_req.
+
+    "background" waits for room in the background list, "foreground" for the connection to be ready
+    (fuse_block_alloc). Return "" if unknown, or if the thread does not wait there.
+    """
     names = (*task.stack, task.wchan)
     if not any(name.startswith(("fuse_get_req", "__fuse_get_req")) for name in names):
         return ""

@@ -14,14 +14,14 @@ from fusetools.results.top import Row, Top, UnderWay
 OLDEST = 5  # requests in flight that are shown
 GONE = "(ended)"  # a caller that ended before it could be examined
 MOST_CALLERS = 1 << 16
-NEVER = (1 << 63) - 1  # ns that no request takes
-LOOKS = 4  # until requests from before are told from those that only just began
+NEVER = (1 << 63) - 1  # ns; longer than any request
+LOOKS = 4  # time until older requests can be distinguished from those that have just begun
 _BY = {"user": "label", "cgroup": "label"}
 
 
 @dataclass
 class View:
-    """What the next interval shows: ``most`` rows, of those whose label has ``contains``."""
+    """The selection for the next interval: ``most`` rows whose label contains ``contains``."""
 
     by: str = "operation"
     sort: str = "requests"
@@ -31,7 +31,7 @@ class View:
 
 
 class Watch:
-    """Intervals of a stream, one after the other."""
+    """The intervals of a stream."""
 
     def __init__(self, stream: Streaming) -> None:
         self.stream = stream
@@ -47,7 +47,8 @@ class Watch:
         self._cpu = stream.cpu_seconds()
 
     def meanwhile(self, view: View) -> None:
-        """Between two intervals, several times a second: callers are examined while they live."""
+        """Update between two intervals, several times a second: callers are examined while they
+        live."""
         self.stream.requests.set_paths(view.by in ("file", "directory"))
         self.stream.advance()
         self._count_before()
@@ -55,7 +56,7 @@ class Watch:
             self._look_at_callers()
 
     def _count_before(self) -> None:
-        """Counts the requests that the kernel has in flight, and whose begin was not seen."""
+        """Count the requests in flight in the kernel whose begin was not seen."""
         with fusectl() as (_, directory):
             counts = [
                 counter(directory, number, "waiting")
@@ -66,7 +67,8 @@ class Watch:
         if known:
             _, seen = self.stream.requests.under_way(NEVER, 0)
             self._differences = [*self._differences[-LOOKS:], max(sum(known) - seen, 0)]
-            # They only become fewer: what the two counts differ by for a moment is not the least.
+            # Their number only falls. Take the smaller of the last two differences: a single one
+            # may be too large.
             self._differences[-1] = min(self._differences[-2:])
 
     @property
@@ -85,7 +87,7 @@ class Watch:
                 self._callers[pid] = (user, cgroup if uid is not None else GONE)
 
     def interval(self, view: View) -> Top:
-        """The interval since the last one. Error: perf has ended."""
+        """Return the interval since the last one. Raise Error if perf has exited."""
         stream = self.stream
         end = stream.advance()
         self._count_before()
@@ -96,7 +98,7 @@ class Watch:
             labels = {pid: caller[which] for pid, caller in self._callers.items()}
         by = _BY.get(view.by, view.by)
         taken = stream.requests.take(by, view.sort, view.most, view.contains, labels)
-        if view.by in _BY:  # a PID may be reused
+        if view.by in _BY:  # a pid may be reused
             self._callers = {}
         under_way, count = stream.requests.under_way(round(view.older * 1e9), OLDEST)
         perf, own = stream.cpu_seconds()
@@ -175,13 +177,13 @@ class Watch:
 
 
 def catalogue_of(stream: Streaming) -> list[Probe]:
-    """The rows for requests and the names of files."""
+    """Return the rows for requests and the names of files."""
     names = [event.name for event in stream.plan.events]
     return catalogue([Probe(*row) for row in stream.rows()], names)
 
 
 def full_path(mount: str, path: str | None, whole: bool) -> str | None:
-    """A path from the mount point on; "…" for the unknown part."""
+    """Return a path from the mount point on; "…" for the unknown part."""
     if path is None:
         return None
     if not path and whole:

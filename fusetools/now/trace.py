@@ -1,4 +1,4 @@
-"""Requests on FUSE mounts one by one, as they end."""
+"""Requests on FUSE mounts, one by one as they end."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class Trace:
         self._epoch = time.time_ns() - time.monotonic_ns()
 
     def ended(self) -> list[Ended]:
-        """What has ended since the last call. Error: perf has ended."""
+        """Return the requests that ended since the last call. Raise Error if perf has exited."""
         self.stream.advance()
         return [self._request(row) for row in self.stream.requests.lines()]
 
     def sums(self) -> tuple[int, int, int, int]:
-        """So far: requests of these callers, wanted ones that were dropped as too many came at
-        once, those without a path to match; events that the kernel dropped."""
+        """Return counts so far: requests of these callers, wanted requests that were dropped
+        because too many came at once, requests without a path to match, events that the kernel
+        dropped."""
         requests, _, dropped, pathless = self.stream.requests.sums()
         return requests, dropped, pathless, self.stream.requests.lost()
 

@@ -1,4 +1,4 @@
-"""How a mount is, whether a hang may not have been seen, and why: pure."""
+"""The state of a mount, and whether and why a hang may have been missed. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.now.moment import Connection, Moment
 from fusetools.reasons import Reason
 from fusetools.results.stuck import StuckMount, Unknown
 
-MOST_NAMED = 8  # processes and threads
+MOST_NAMED = 8  # kinds of objects counted: processes and threads
 AS_ROOT = "sudo fusetools stuck"
 
 
@@ -22,12 +22,14 @@ def state(
     own: int,
     unheld: bool = False,
 ) -> str:
-    """Return StuckMount.state. ``caused``: a cause of a hang was found; ``own``: those callers that
-    are fusetools and have waited for long; ``unheld``: a file lock is waited for whose holder is
-    not known."""
+    """Return StuckMount.state.
+
+    ``caused``: a cause of a hang was found; ``own``: the callers that belong to fusetools and have
+    waited for long; ``unheld``: a caller waits for a file lock whose holder is unknown.
+    """
     if caused:
         return "stuck"
-    # All requests are theirs: nobody else waits, seen or not.
+    # All requests are fusetools' own: nobody else waits, seen or not.
     if own and own == callers == connection.waiting:
         return "own"
     if unheld or _is_unknown(moment, connection):
@@ -36,8 +38,10 @@ def state(
 
 
 def _is_unknown(moment: Moment, connection: Connection) -> bool:
-    """Return whether a hang of a mount that seems well may not have been seen: somebody may wait
-    who was not examined, or its daemon was not found in time, which may be stopped."""
+    """Return whether a hang of a mount that seems well may have been missed.
+
+    A caller may wait that was not examined, or the daemon was not found in time and may be stopped.
+    """
     if connection.late:
         return True
     if connection.waiting == 0 or connection.settled:
@@ -49,16 +53,21 @@ def _is_unknown(moment: Moment, connection: Connection) -> bool:
 def unknown(
     moment: Moment, mounts: Sequence[StuckMount], all_mounts: bool, unheld: Sequence[Reason] = ()
 ) -> tuple[Unknown, ...]:
-    """Return why it is not known whether one of these mounts hangs, or another one if they are all
-    that are known; nothing if it is known."""
+    """Return why it is unknown whether one of these mounts hangs; nothing if it is known.
+
+    If these are all known mounts, a hang of an unknown mount counts, too.
+    """
     doubt = any(mount.state == "unknown" for mount in mounts)
     more = tuple(_reasons(moment)) if doubt or (all_mounts and _elsewhere(moment)) else ()
     return (*(Unknown("lock", reason.text) for reason in unheld), *more)
 
 
 def _elsewhere(moment: Moment) -> bool:
-    """Return whether somebody who was not examined may wait for a mount that is not listed: for
-    automount, whose callers nobody counts, or for one in a mount namespace that was not read."""
+    """Return whether an unexamined caller may wait for a mount that is not listed.
+
+    Nobody counts the callers of automount, and a mount namespace that was not read may hold more
+    mounts.
+    """
     unread = moment.unread and (moment.unseen or moment.hidden)
     return bool(unread or (moment.autofs and moment.unseen))
 

@@ -1,4 +1,4 @@
-"""What waits already when a recording begins: requests whose beginning is not in it."""
+"""Requests that already wait when a recording begins: their begin is not recorded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from fusetools.host.fusectl import counter, fusectl
 from fusetools.reasons import Code, Reason, Value
 
-if TYPE_CHECKING:  # slow to import, as what looks for callers
+if TYPE_CHECKING:  # both modules are slow to import
     from fusetools.results.stuck import Blocked, Stuck
 
-NAMED = 3  # of the callers
+NAMED = 3  # limit of the callers
 
 
 def waited(connections: Sequence[int]) -> list[Reason]:
-    """Of FUSE connections, now; their mounts are not touched."""
+    """Return the waiting requests of FUSE connections now; their mounts are not touched."""
     with fusectl() as (_, directory):
         if directory is not None:
             connections = [n for n in connections if counter(directory, n, "waiting") != 0]
@@ -29,8 +29,10 @@ def waited(connections: Sequence[int]) -> list[Reason]:
 
 
 def missing(result: Stuck, connections: Sequence[int]) -> list[Reason]:
-    """By mount, if callers have waited there for ``older_seconds``: of a busy mount a few requests
-    are always on their way."""
+    """Return the waiting requests by mount, if callers have waited there for ``older_seconds``.
+
+    On a busy mount a few requests are always in flight.
+    """
     rows = []
     for mount in result.mounts:
         if mount.connection not in connections:
@@ -46,7 +48,7 @@ def missing(result: Stuck, connections: Sequence[int]) -> list[Reason]:
 
 
 def _named(callers: Sequence[Blocked]) -> dict[str, Value]:
-    """A column for each fact."""
+    """Return a column for each fact."""
     ages = [one.age_seconds for one in callers]
     return {
         "comms": tuple(one.comm for one in callers),

@@ -1,4 +1,4 @@
-"""What a thread waits for, as a reason: pure."""
+"""The object of a thread's wait, as a reason. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 3  # processes or descriptors that are named
 
 
 def wait(graph: Graph, task: Task) -> Reason:
-    """Return what a thread waits for; its sentence follows the thread's name."""
+    """Return the object of a thread's wait; its sentence follows the thread's name."""
     subject: dict[str, Value] = {"call": task.call} if task.call else {}
 
     def reason(code: Code, more: Mapping[str, Value] | None = None) -> Reason:
