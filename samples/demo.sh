@@ -10,20 +10,13 @@ answers() {
   show fusetools slow -n 1 "$@"
   show fusetools flame --offcpu "$@"
   show fusetools why "$@"
-  printf '\nflame.html, for a browser, shows what was waited for. Next: fusetools report %s\n' \
-    "${2:-}"
+  printf '\nThe picture of what was waited for is %s. All on one page: %s\n' \
+    "$PWD/flame.html" "fusetools report${2+ $2}"
 }
 
 # Only the recording needs root; sudo sets another PATH.
 as_root=()
 if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then as_root=(sudo env "PATH=$PATH"); fi
-
-if ! doctor=$("${as_root[@]}" fusetools doctor); then
-  printf '%s\n' "$doctor"
-  echo 'demo: this host may not record (see above); here is a recording made before'
-  answers -i samples/recordings/demo.data
-  exit
-fi
 
 work=$(mktemp -d)
 tree=$work/tree
@@ -37,7 +30,15 @@ trap finish EXIT
 # Without caches, with a delay of 50 us in each lookup and of 2 ms in 1 % of reads, for fusetools to find.
 samples/build/make_tree "$tree"
 mkdir "$mnt"
+mounted=yes
 show samples/build/with-symbols/samplefs --kernel-cache=0 \
-  --delay lookup=50us --delay read=2ms:1% "$tree" "$mnt"
-show "${as_root[@]}" fusetools record --mount "$mnt" -- find "$mnt" -size +1M
+  --delay lookup=50us --delay read=2ms:1% "$tree" "$mnt" || mounted=no
+
+if [ $mounted = no ] || ! doctor=$("${as_root[@]}" fusetools doctor); then
+  printf '%s\n' "${doctor-}"
+  echo 'demo: this host may not record (see above); here is a recording made before'
+  answers -i samples/recordings/demo.data
+  exit
+fi
+show "${as_root[@]}" fusetools record --call-graph dwarf --mount "$mnt" -- find "$mnt" -size +1M
 answers
