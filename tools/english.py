@@ -43,7 +43,6 @@ EXCLUDED = (
     "tests/",
     "fusetools/plan/",
     "fusetools/record/",
-    "fusetools/native/core/src/write",
 )
 
 

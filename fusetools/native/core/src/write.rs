@@ -1,7 +1,8 @@
-//! perf.data out: merges recordings made at once on one machine into one file that stock perf reads.
+//! Writes perf.data: merges concurrent recordings of one machine into one file that stock perf reads.
 //!
-//! Layout (tools/perf/Documentation/perf.data-file-format.txt): header, ids, attrs, data, feature table, features. The data begins with the
-//! `fusetools:session` sample; all records follow in time order, those without a time (synthesised by perf) where perf would deliver them.
+//! Layout (tools/perf/Documentation/perf.data-file-format.txt): header, ids, attrs, data, feature table, features. The
+//! data begins with the `fusetools:session` sample; all records follow in time order, those without a time (synthesised
+//! by perf) where perf would deliver them.
 
 mod bundles;
 mod head;
@@ -39,34 +40,36 @@ use crate::tracing::Tracing;
 /// Records that a file has once.
 const ONCE: [u32; 3] = [record::THREAD_MAP, record::CPU_MAP, record::TIME_CONV];
 
-/// The longest session, and how much of it a sample takes: a record's size is 16 bits.
+/// The maximum size of a session, and its share in one sample: a record's size is 16 bits.
 pub const SESSION_MAX: usize = 16 << 20;
 pub const SESSION_PART: usize = 60_000;
 
-/// Records between two FINISHED_ROUND, at which a reader may hand on what it has: small enough to keep in memory.
+/// Number of records between two FINISHED_ROUND, where a reader may hand on what it has. Small enough to keep in
+/// memory.
 const ROUND: u64 = 16_384;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeInfo {
-    /// Records written: all of the inputs that describe the traced machine, and the session; not the rounds.
+    /// Records written: all records of the inputs that describe the traced machine, and the session. FINISHED_ROUNDs do
+    /// not count.
     pub records: u64,
-    /// What was left out or corrected, a line each.
+    /// Omissions and corrections, a line each.
     pub warnings: Vec<String>,
-    /// Where in the file the session's JSON is, part by part.
+    /// Places of the session's JSON in the file, part by part.
     pub session_at: Vec<Range<u64>>,
-    /// Samples of other daemons, by event.
+    /// Number of samples of other daemons, by event.
     pub left_out: Vec<(String, u64)>,
-    /// The shares of switches' stacks that were taken.
+    /// Shares of switches whose stacks were taken.
     pub shares: Shares,
-    /// Switches of the workload's and the daemons' threads that must have been, and were not recorded.
+    /// Number of switches of the workload's and the daemons' threads that must have happened but were not recorded.
     pub missing_switches: u64,
-    /// The part of the window that was recorded.
+    /// The recorded part of the window.
     pub extent: Option<Extent>,
 }
 
-/// The output while it is written: beside its place, gone unless finished; or an open file.
+/// The output while it is written: a file beside its final name, removed unless finished, or an open file.
 struct Partial {
-    /// None: it has no name of its own.
+    /// None: the file has no name of its own.
     path: Option<PathBuf>,
     target: PathBuf,
     file: BufWriter<File>,
@@ -116,14 +119,14 @@ impl Partial {
         self.file.write_all(bytes).map_err(|source| self.io(source))
     }
 
-    /// Writes at `offset`, which was written before.
+    /// Write at `offset`, which was written before.
     fn rewrite(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let seek = self.file.seek(SeekFrom::Start(offset));
         seek.map_err(|source| self.io(source))?;
         self.write(bytes)
     }
 
-    /// Nothing is written.
+    /// No data is written.
     fn clear(&mut self) -> Result<(), Error> {
         let rewound = self.file.rewind();
         let done = rewound.and_then(|()| self.file.get_ref().set_len(0));
@@ -141,7 +144,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After finish there is nothing of this name.
+        // After finish no file has this name.
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
         }
@@ -172,50 +175,53 @@ impl Input {
     }
 }
 
-/// What a recording's events lack, and naming its stacks on other hosts needs.
+/// Facts that a recording's events lack and that naming its stacks on other hosts needs.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// The traced kernel's symbols (/proc/kallsyms): those of functions in stacks become a part of the recording. Without
-    /// it those of a trace.dat.
+    /// The traced kernel's symbols (/proc/kallsyms): those of functions in stacks become a part of the recording.
+    /// Without it, the symbols of a trace.dat are used.
     pub kallsyms: Option<PathBuf>,
-    /// What was mapped before the recording began.
+    /// Mappings from before the recording began.
     pub maps: Vec<Map>,
-    /// Where the programs are that were recorded: copies of user stacks are unwound, and the functions in user stacks become
-    /// a part of the recording. None: they are not here.
+    /// Root directory of the recorded programs: copies of user stacks are unwound, and the functions in user stacks
+    /// become a part of the recording. None: the programs are not on this host.
     pub files: Option<Files>,
     /// Events that several probes share.
     pub bundles: Vec<Bundle>,
-    /// The processes whose samples are kept in events of the system `fuse_daemon`: other daemons may run the same library.
-    /// None: all.
+    /// The processes whose samples are kept in events of the system `fuse_daemon`: other daemons may run the same
+    /// library. None: all processes.
     pub daemons: Option<Vec<i32>>,
-    /// Switches, wake-ups and system calls only of these processes, and of what they start.
+    /// Keep switches, wake-ups and system calls only of these processes and of their descendants.
     pub scope: Option<Vec<i32>>,
-    /// The process of threads whose start no recording holds.
+    /// The process of each thread whose start is in no recording.
     pub threads: HashMap<i32, i32>,
-    /// The perf.data come from overwriting buffers; take this from them.
+    /// The inputs come from overwriting buffers; cut the output to this window.
     pub window: Option<Window>,
-    /// From when to when all inputs recorded: other samples are left out.
+    /// The time in which all inputs recorded: other samples are left out.
     pub span: Option<(u64, u64)>,
-    /// The output is for a user who may not read the memory of others: no copies of stacks and registers, whether or not they can be
-    /// unwound; user stacks and calls only of the processes of `scope`, and of stacks only addresses of code.
+    /// The output is for a user who may not read the memory of others. It holds no copies of stacks and registers,
+    /// whether or not they can be unwound. User stacks and calls are only those of the processes of `scope`, and stacks
+    /// hold only addresses of code.
     pub private: bool,
-    /// Whether the output's records are packed, as by `perf record -z`: a tenth of the bytes.
+    /// Pack the output's records, as `perf record -z` does: a tenth of the bytes.
     pub packed: bool,
 }
 
-/// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
+/// Merge concurrent recordings of one machine, made on one clock, into one perf.data that stock perf reads.
 ///
-/// Inputs are perf.data files, and trace.dat files of version 6, whose events become samples: `funcgraph_entry` those of
-/// `ftrace:funcgraph_entry`, with the function as their address. `session` is the JSON of the `fusetools:session` samples, at most
-/// [`SESSION_MAX`] bytes, [`SESSION_PART`] in each; it replaces those of the inputs. Empty: the first one of the inputs stays, if any.
+/// Inputs are perf.data files, and trace.dat files of version 6, whose events become samples: `funcgraph_entry` those
+/// of `ftrace:funcgraph_entry`, with the function as their address. `session` is the JSON of the `fusetools:session`
+/// samples, at most [`SESSION_MAX`] bytes, [`SESSION_PART`] in each; it replaces those of the inputs. If it is empty,
+/// the inputs' first session stays, if any.
 ///
-/// Needs memory for the rounds of the inputs, not for the files. The output is written beside `output` and takes its place when it is
-/// whole; on an error nothing is left of it. "/proc/self/fd/N" is the open file N, as an input and, empty, as the output. Damaged inputs give what can be saved of them, and a warning.
+/// The merge needs memory for the rounds of the inputs, not for the files. The output is written beside `output` and
+/// renamed when it is complete; on an error it is removed. "/proc/self/fd/N" is the open file N, as an input and,
+/// empty, as the output. Damaged inputs contribute what can be salvaged, with a warning.
 pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeInfo, Error> {
     merge_with(inputs, output, session, &Extras::default())
 }
 
-/// The same, completed with what the inputs lack.
+/// Merge as [`merge`] does, and add what the inputs lack.
 pub fn merge_with(
     inputs: &[PathBuf],
     output: &Path,
@@ -233,11 +239,11 @@ pub fn merge_with(
     Ok(written.info)
 }
 
-/// A complete file that has yet to get its name.
+/// A complete file without its final name.
 struct Whole {
     out: Partial,
     info: MergeInfo,
-    /// Stacks of waits, if some waits without a stack are like ones with a later stack.
+    /// Stacks of waits, if some waits without a stack resemble ones with a later stack.
     later: Option<Alike>,
 }
 
@@ -266,7 +272,7 @@ fn write(
     }
     let readers = || opened.iter().filter_map(Input::perf);
     let unwinds = extras.files.is_some();
-    // Ids that no input has. Near to theirs: readers find an id fastest in a small table.
+    // Ids that no input uses, near to the inputs' ids: readers find an id fastest in a small table.
     let ids = readers().flat_map(Reader::attrs).flat_map(|attr| &attr.ids);
     let mut free_id = ids.max().map_or(1, |id| id.wrapping_add(1));
     let mut alone = of_ftrace(&opened);
@@ -353,7 +359,7 @@ fn write(
     written.flush(&mut out)?; // its place is known
     written.packer.on = extras.packed;
     let build_ids = readers().flat_map(Reader::build_ids).collect();
-    // Copies of stacks, and so what they need, are in one input at most.
+    // At most one input has copies of stacks, and so what unwinding needs.
     let copied = readers().find(|reader| unwinds && has_copies(reader));
     let ftrace = opened.iter().find_map(|input| match input {
         Input::Trace(dat) if dat.listed() => Some(dat),
@@ -444,8 +450,8 @@ fn write(
     Ok(Whole { out, info, later })
 }
 
-/// By event: whether it is the entry of one system call, with a copy of the stack. Another event reports each
-/// entry: only this one's stacks are used.
+/// By event: whether it is the entry of one system call, with a copy of the stack. Another event reports each entry, so
+/// only the stacks of this one are used.
 fn of_one_call(reader: &Reader) -> Vec<bool> {
     let events = reader.attrs().iter().zip(reader.events());
     let of = events
@@ -453,7 +459,7 @@ fn of_one_call(reader: &Reader) -> Vec<bool> {
     of.collect()
 }
 
-/// By input and event of perf's: whether only its stacks are wanted, as an instance of ftrace's recorded that event, too.
+/// By input and perf event: whether only its stacks are used, because an ftrace instance recorded the event, too.
 fn of_ftrace(inputs: &[Input]) -> Vec<Vec<bool>> {
     let listed = inputs.iter().filter_map(|input| match input {
         Input::Trace(dat) if dat.listed() => Some(&dat.tracing().formats),
@@ -473,7 +479,7 @@ fn of_ftrace(inputs: &[Input]) -> Vec<Vec<bool>> {
     inputs.map(Option::unwrap_or_default).collect()
 }
 
-/// A PERF_RECORD_MMAP2 of a program's code, with an empty sample id of `tail` bytes, as perf synthesizes them.
+/// Return a PERF_RECORD_MMAP2 of a program's code as perf synthesizes it, with an empty sample id of `tail` bytes.
 fn mapping(map: &Map, tail: usize) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(map.pid.to_le_bytes());
@@ -518,12 +524,12 @@ fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a
     }))
 }
 
-/// Sets the session of a recording, in place.
+/// Set the session of a recording, in place.
 pub fn set_session(path: &Path, session: &str) -> Result<MergeInfo, Error> {
     merge(&[path.to_owned()], path, session)
 }
 
-/// Warnings, each with the input it is about where there are several.
+/// Return warnings, each with the input's name if there are several inputs.
 struct Warnings<'a> {
     inputs: &'a [PathBuf],
     lines: Vec<String>,
@@ -544,17 +550,17 @@ impl Warnings<'_> {
     }
 }
 
-/// What has been written of the data.
+/// Data written so far.
 #[derive(Default)]
 struct Written {
     packer: Packer,
     bytes: u64,
-    /// Bytes as they were before they were packed.
+    /// Number of bytes before packing.
     whole: u64,
     records: u64,
-    /// Time of the first record that has one.
+    /// Time of the first record that has a time.
     first: Option<u64>,
-    /// Of the first and the last sample, without the session's.
+    /// Times of the first and the last sample, without the session's.
     samples: Option<(u64, u64)>,
 }
 
@@ -565,7 +571,7 @@ impl Written {
         self.written(out, record)
     }
 
-    /// Of a record that perf makes up: it is not packed.
+    /// Write a record that perf synthesizes: it is not packed.
     fn put_plain(&mut self, out: &mut Partial, record: &[u8]) -> Result<(), Error> {
         self.packer.put_plain(record);
         self.written(out, record)
@@ -587,8 +593,8 @@ impl Written {
         Ok(())
     }
 
-    /// Writes all records in time order; the earlier input's first where times are equal. `maps` come between what
-    /// tells of tasks that ran before, whose forks would undo them, and what happened.
+    /// Write all records in time order; at equal times the earlier input comes first. `maps` come after the records
+    /// about tasks that ran before (their forks would undo the maps), and before all events.
     fn put_all(
         &mut self,
         out: &mut Partial,

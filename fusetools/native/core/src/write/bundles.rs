@@ -1,7 +1,6 @@
-//! Probes that were recorded as one event, taken apart again: in a recording each has an event of its own.
-//!
-//! Since Linux 5.4 an event can be of several probes (kernel/trace/trace_probe.c, trace_probe_append), and arming and
-//! closing take time for each event, not for each probe.
+//! Splits events that several probes share: in the output each probe has an event of its own. Since Linux 5.4 an
+//! event can have several probes (kernel/trace/trace_probe.c, trace_probe_append). Arming and closing take time for
+//! each event, not for each probe.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,18 +14,18 @@ use crate::format::{number, Format, Shape};
 use crate::record::{bit, Layout};
 use crate::tracing::name_and_id;
 
-/// An event of several probes, whose number is in one of its fields.
+/// An event of several probes. One of its fields holds the probe's number.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// "system:name".
     pub event: String,
     pub field: String,
-    /// (number, "system:name" of the event that is made of it, of the same system, fields that only others of the
-    /// bundle have).
+    /// (number, "system:name" of the probe's event in the same system, fields that only other probes of the bundle
+    /// have).
     pub probes: Vec<(u64, String, Vec<String>)>,
 }
 
-/// How samples of a bundle become those of its probes.
+/// Maps samples of a bundle to the events of its probes.
 pub(super) struct Apart {
     field: (usize, usize),
     /// By number: the event's id, its number in raw data, its name.
@@ -40,26 +39,26 @@ impl Apart {
         self.probes.get(&number)
     }
 
-    /// The event id of raw data's probe, and its number there.
+    /// Return the event id of raw data's probe, and its number there.
     pub(super) fn of(&self, raw: &[u8]) -> Option<(u64, u16)> {
         self.probe(raw).map(|(id, kind, _)| (*id, *kind))
     }
 
-    /// The event of raw data's probe.
+    /// Return the event of raw data's probe.
     pub(super) fn name_of(&self, raw: &[u8]) -> Option<&str> {
         self.probe(raw).map(|(.., name)| &name[..])
     }
 
-    /// The event of a sample's probe.
+    /// Return the event of a sample's probe.
     pub(super) fn name(&self, layout: &Layout, bytes: &[u8]) -> Option<&str> {
         self.name_of(layout.raw(bytes)?)
     }
 
-    /// The sample as that of its own probe; None if it belongs to none of them.
+    /// Return the sample as a sample of its own probe; None if it belongs to no probe.
     pub(super) fn sample(&self, layout: &Layout, bytes: &[u8]) -> Option<Vec<u8>> {
         let raw = layout.raw(bytes)?;
         let (id, kind, _) = self.probe(raw)?;
-        // Where in the sample its raw data lies.
+        // Place of the raw data in the sample.
         let begin = raw.as_ptr() as usize - bytes.as_ptr() as usize;
         let mut own = bytes.to_vec();
         own.get_mut(begin..begin + 2)?
@@ -76,8 +75,8 @@ impl Apart {
 }
 
 impl Head<'_> {
-    /// Replaces the bundles by the events of their probes; returns how to distribute samples, by the bundle's
-    /// name. They get ids from `free_id` on. Bundles without recorded events are left out.
+    /// Replace the bundles by the events of their probes. Return how to distribute samples, by the bundle's name. The
+    /// events get ids from `free_id` on. Bundles without recorded events are left out.
     pub(super) fn take_apart(
         &mut self,
         bundles: &[Bundle],
@@ -137,8 +136,8 @@ impl Head<'_> {
     }
 }
 
-/// A format's text without some fields: their lines, and their part of what is printed, as the kernel writes it of
-/// probes (kernel/trace/trace_probe.c, __set_print_fmt): `"(%lx) ino=%Lu", REC->__probe_ip, REC->ino`.
+/// Return a format's text without some fields: without their lines and their part of the print format, as the kernel
+/// writes it for probes (kernel/trace/trace_probe.c, __set_print_fmt): `"(%lx) ino=%Lu", REC->__probe_ip, REC->ino`.
 fn without<'a>(text: &'a str, absent: &[String]) -> Cow<'a, str> {
     if absent.is_empty() {
         return text.into();
@@ -174,7 +173,7 @@ fn without<'a>(text: &'a str, absent: &[String]) -> Cow<'a, str> {
 }
 
 impl Event {
-    /// The same event under another name, for samples of other raw data.
+    /// Return the same event under another name, for samples with other raw data.
     fn of_probe(&self, name: &str, kind: u64, id: u64) -> Event {
         let mut event = self.clone();
         event.rename(name, kind, vec![id]);

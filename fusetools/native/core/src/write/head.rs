@@ -1,4 +1,5 @@
-//! What stands around the records of a perf.data: attrs, ids, features, event formats; joined from those of several recordings.
+//! The parts of a perf.data around its records: attrs, ids, features, event formats; joined from those of several
+//! recordings.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,7 +13,7 @@ use crate::reader::{Reader, SESSION};
 use crate::record::{self, bit, u32_at, u64_at};
 use crate::tracing::{name_and_id, Tracing};
 
-/// Features that are rewritten, or describe data that is not in the output.
+/// Features that are rewritten, or that describe data which is not in the output.
 const ANEW: [u32; 6] = [
     feature::TRACING_DATA,
     feature::EVENT_DESC,
@@ -30,7 +31,8 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// A tracepoint's event as fusetools makes it, for samples of `put_sample`. `address`: these have one.
+    /// Return the event of a tracepoint that fusetools writes, for samples of `put_sample`. `address`: its samples have
+    /// one.
     pub(super) fn tracepoint(
         name: &str,
         config: u64,
@@ -63,7 +65,7 @@ impl Event {
         event
     }
 
-    /// With stacks, and the address where each begins.
+    /// Add stacks, and the address where each begins.
     pub(super) fn with_chain(mut self) -> Event {
         self.set(24, &(self.u64(24) | bit::IP | bit::CALLCHAIN).to_le_bytes());
         self
@@ -78,12 +80,12 @@ impl Event {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
-    /// Makes it another tracepoint's.
+    /// Turn it into the event of another tracepoint.
     pub(super) fn rename(&mut self, name: &str, config: u64, ids: Vec<u64>) {
         self.set(8, &config.to_le_bytes());
         (self.name, self.ids) = (name.into(), ids);
     }
-    /// Takes over the ids of another event.
+    /// Take over the ids of another event.
     pub(super) fn also(&mut self, other: &Event) {
         self.ids.extend(&other.ids);
     }
@@ -93,7 +95,7 @@ impl Event {
     pub(super) fn config(&self) -> u64 {
         self.u64(8)
     }
-    /// Bytes of the sample id at the end of records that are no samples.
+    /// Return the bytes of the sample id at the end of records that are no samples.
     pub(super) fn tail(&self) -> usize {
         let parts = bit::TID | bit::TIME | bit::ID | bit::STREAM_ID | bit::CPU | bit::IDENTIFIER;
         if self.sample_id_all() {
@@ -108,7 +110,7 @@ impl Event {
     fn sample_id_all(&self) -> bool {
         self.u64(40) & flag::SAMPLE_ID_ALL != 0
     }
-    /// The clock of the time stamps; None is perf's own.
+    /// The clock of the time stamps; None: perf's own.
     fn clock(&self) -> Option<i32> {
         let given = self.u64(40) & flag::USE_CLOCKID != 0;
         u32_at(&self.attr, 92)
@@ -128,17 +130,17 @@ mod flag {
     pub const USE_CLOCKID: u64 = 1 << 25;
 }
 
-/// Everything of the inputs but their records.
+/// Everything in the inputs except their records.
 pub(super) struct Head<'a> {
     pub events: Vec<Event>,
     pub tracing: Option<Tracing<'a>>,
     pub features: BTreeMap<u32, Cow<'a, [u8]>>,
-    /// Ids of removed events that records other than samples still name.
+    /// Ids of removed events that records other than samples still refer to.
     pub spare_ids: Vec<u64>,
 }
 
 impl<'a> Head<'a> {
-    /// Joins the heads of files recorded at once; the first one's stays where only one can be.
+    /// Join the heads of concurrent recordings. Where only one value is possible, the first one's stays.
     pub(super) fn join(
         heads: Vec<Head<'a>>,
         warnings: &mut Vec<String>,
@@ -220,7 +222,7 @@ impl<'a> Head<'a> {
                 (_, Some(_)) => continue,
                 (_, None) => Some(section.to_vec()),
             };
-            // A section whose own sizes do not hold is left as the first file has it: nothing else depends on it.
+            // A section with contradictory sizes stays as in the first file: no other section depends on it.
             if let Some(joined) = joined {
                 self.features.insert(number, Cow::Owned(joined));
             }
@@ -235,7 +237,7 @@ fn text(section: &[u8]) -> String {
     String::from_utf8_lossy(text.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// Records of u32 type, u16 misc, u16 size …, each once.
+/// Records of u32 type, u16 misc, u16 size …, each only once.
 fn join_build_ids(mine: &[u8], others: &[u8]) -> Option<Vec<u8>> {
     fn split(mut section: &[u8]) -> Option<Vec<&[u8]>> {
         let mut records = Vec::new();
@@ -290,7 +292,7 @@ pub(super) fn encode_event_desc(events: &[Event], attr_size: usize) -> Vec<u8> {
     out
 }
 
-/// A format text as tracefs gives them: the fields that all events have, then `fields`.
+/// Return a format text as tracefs writes it: the common fields, then `fields`.
 fn format_text(name: &str, id: u64, fields: &str, print: &str) -> Vec<u8> {
     format!(
         "name: {name}\nID: {id}\nformat:\n\
@@ -313,7 +315,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Leaves out events of which only stacks are used; perf needs their ids (ID_INDEX).
+    /// Leave out events whose stacks alone are used; perf needs their ids (ID_INDEX).
     pub(super) fn remove(&mut self, unwanted: &[bool]) {
         let mut unwanted = unwanted.iter();
         let (gone, rest): (Vec<Event>, _) = std::mem::take(&mut self.events)
@@ -324,7 +326,7 @@ impl<'a> Head<'a> {
             .extend(gone.into_iter().flat_map(|event| event.ids));
     }
 
-    /// Numbers of tracepoints that mean something already.
+    /// Numbers of tracepoints that are already in use.
     pub(super) fn kinds(&self) -> HashSet<u64> {
         let events = self.events.iter().filter(|event| event.is_tracepoint());
         let formats = self.tracing.iter().flat_map(|tracing| tracing.formats());
@@ -332,8 +334,8 @@ impl<'a> Head<'a> {
         events.map(Event::config).chain(formats).collect()
     }
 
-    /// Adds the event of the session samples; gives those, one after the other, their times still 0, and the places of
-    /// their JSON in that.
+    /// Add the event of the session samples. Return these samples, one after the other, with times of 0, and the places
+    /// of their JSON.
     pub(super) fn add_session(
         &mut self,
         json: &str,
@@ -385,7 +387,7 @@ impl<'a> Head<'a> {
         Ok((samples, places))
     }
 
-    /// Makes the attrs alike in size, which is the answer, and the made ones in what older perfs want equal.
+    /// Give all attrs the same size, which is returned, and give the added attrs what older perfs require to be equal.
     pub(super) fn level(&mut self) -> usize {
         let size = self
             .events
@@ -404,7 +406,7 @@ impl<'a> Head<'a> {
         size
     }
 
-    /// Gives every tracepoint a format: perf refuses a file without one, and a killed recorder leaves none.
+    /// Give every tracepoint a format: perf refuses a file without one, and a killed recorder leaves none.
     pub(super) fn add_formats(&mut self, warnings: &mut Vec<String>) {
         let known: HashMap<u64, String> = self
             .tracing
@@ -438,7 +440,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// What perf demands of all events of a file, and merging of their records.
+    /// The part of sample_type that perf requires of all events in a file, and that merging their records needs.
     pub(super) fn check(&self) -> Result<(), Error> {
         let differ = |of: &dyn Fn(&Event) -> Option<i32>| {
             self.events
@@ -459,10 +461,10 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What a made sample holds beside its raw data.
+/// Fields of a written sample, apart from its raw data.
 pub(super) struct Sample {
     pub id: u64,
-    /// None: its event's samples have no address.
+    /// None: samples of the event have no address.
     pub ip: Option<u64>,
     pub pid: i32,
     pub tid: i32,
@@ -472,15 +474,15 @@ pub(super) struct Sample {
 
 /// Place of the time in the records of `put_sample` with an address.
 pub(super) const SAMPLE_TIME: usize = 8 + 8 + 8 + 8;
-/// Where its JSON begins in a session's sample: after the header, six words, the size of the raw data, and in that after
-/// the event's number and the text's place.
+/// Place of the JSON in a session's sample. It follows the header, six words and the size of the raw data; within the
+/// raw data, it follows the event's number and the text's place.
 pub(super) const SESSION_TEXT: u64 = 8 + 6 * 8 + 4 + 8 + 4;
-/// The longest raw data that fits a record.
+/// The maximum size of raw data that fits into a record.
 pub(super) const RAW_MAX: usize = u16::MAX as usize - 8 - 6 * 8 - 4 - 7;
 
-/// A sample of an event of `Event::tracepoint`; `raw` is at most `RAW_MAX` bytes.
+/// Write a sample of an event of `Event::tracepoint`. `raw` has at most `RAW_MAX` bytes.
 pub(super) fn put_sample(out: &mut Vec<u8>, sample: &Sample, raw: &[u8]) {
-    // perf wants raw data to end, its own size included, on 8 bytes.
+    // perf requires raw data with its size to end on 8 bytes.
     let padded = (raw.len() + 4).next_multiple_of(8) - 4;
     let kernel = sample.ip.unwrap_or(0) as i64 <= 0;
     let words = if sample.ip.is_some() { 6 } else { 4 };
@@ -510,7 +512,7 @@ pub(super) fn put_sample(out: &mut Vec<u8>, sample: &Sample, raw: &[u8]) {
     out.resize(out.len() + padded - raw.len(), 0);
 }
 
-/// LOST of an event of `Event::tracepoint`.
+/// Write a LOST record of an event of `Event::tracepoint`.
 pub(super) fn put_lost(out: &mut Vec<u8>, sample: &Sample, count: u64) {
     out.extend(record::LOST.to_le_bytes());
     out.extend(0u16.to_le_bytes());
@@ -525,8 +527,8 @@ pub(super) fn put_lost(out: &mut Vec<u8>, sample: &Sample, count: u64) {
 }
 
 impl<'a> Head<'a> {
-    /// `spare_id` is for the only event of a recording without ids.
-    /// `unwinds`: copies of user stacks become call chains; `private`: others are removed.
+    /// `spare_id` is for the only event of a recording without ids. `unwinds`: copies of user stacks become call
+    /// chains; `private`: other copies are removed.
     pub(super) fn read(
         reader: &'a Reader,
         spare_id: u64,
@@ -585,7 +587,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Header, ids and attrs: what stands before the data.
+    /// Return the header, ids and attrs, which precede the data.
     pub(super) fn encode(&self, attr_size: usize, data_size: u64) -> Vec<u8> {
         let ids: u64 = self
             .events

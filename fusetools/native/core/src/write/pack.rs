@@ -1,4 +1,5 @@
-//! Records on their way to the file: plain, or packed as `perf record -z` packs them (PERF_RECORD_COMPRESSED, tools/perf/Documentation/perf.data-file-format.txt).
+//! Packs records on their way to the file, or leaves them as they are. Packed records have the form of `perf record -z`
+//! (PERF_RECORD_COMPRESSED, tools/perf/Documentation/perf.data-file-format.txt).
 
 use std::io;
 
@@ -7,11 +8,11 @@ use zstd::bulk::Compressor;
 
 use crate::{record, threads};
 
-/// Bytes that one compressed record unpacks to, at most: perf makes room for so many (comp_mmap_len).
+/// Maximum number of bytes in a compressed record before packing: perf allocates a buffer of this size (comp_mmap_len).
 pub(super) const BLOCK: usize = 256 << 10;
-/// Bytes that wait, so that several cores have some to pack.
+/// Number of bytes to collect before packing, so that several cores have work.
 const WAITING: usize = 4 << 20;
-/// The most that fits into a record beside its header: its size is 16 bits.
+/// Maximum size of the content of a record: its size is 16 bits.
 const ROOM: usize = u16::MAX as usize - 8;
 const LEVEL: i32 = 1;
 
@@ -19,11 +20,12 @@ const LEVEL: i32 = 1;
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Where each record ends. Empty: they stay as they are.
+    /// End of each record. Empty: the records are not packed.
     ends: Vec<usize>,
 }
 
-/// A queue of records. Each compressed one is a whole frame of whole records, so that readers need no other to unpack it.
+/// A queue of records. Each compressed record is a complete frame of complete records, so that readers need no other
+/// record to unpack it.
 #[derive(Default)]
 pub(super) struct Packer {
     pub(super) on: bool,
@@ -32,12 +34,12 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// A record of the kernel's, which may be packed.
+    /// Add a record of the kernel's, which may be packed.
     pub(super) fn put(&mut self, record: &[u8]) {
         self.add(record, self.on);
     }
 
-    /// One that perf has around those.
+    /// Add a record of perf's own, which is not packed.
     pub(super) fn put_plain(&mut self, record: &[u8]) {
         self.add(record, false);
     }
@@ -59,12 +61,12 @@ impl Packer {
         self.waiting += record.len();
     }
 
-    /// Whether it is time to write what waits.
+    /// Return whether to write the collected records now.
     pub(super) fn is_full(&self) -> bool {
         self.waiting >= WAITING
     }
 
-    /// What waits, in order, as it goes into the file.
+    /// Return the collected records, in order, as they go into the file.
     pub(super) fn take(&mut self) -> io::Result<Vec<Vec<u8>>> {
         self.waiting = 0;
         let blocks = std::mem::take(&mut self.blocks);
@@ -94,7 +96,7 @@ fn pack(block: Block) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Packs records `part` of a block: into one record, or by halves where they do not fit into one.
+/// Pack records `part` of a block into one record, or in halves if they do not fit into one.
 fn pack_part(
     compressor: &mut Compressor<'_>,
     block: &Block,
@@ -116,12 +118,13 @@ fn pack_part(
             pack_part(compressor, block, part.start..middle, room, out);
             pack_part(compressor, block, middle..part.end, room, out);
         }
-        // Nothing is won.
+        // Packing does not help.
         _ => out.extend_from_slice(bytes),
     }
 }
 
-/// The section of the feature that tells perf how records are packed: version, type (zstd), level, ratio, bytes to make room for.
+/// Return the section of the feature that tells perf how records are packed: version, type (zstd), level, ratio, size
+/// of the buffer.
 pub(super) fn feature(ratio: u32) -> Vec<u8> {
     [1, 1, LEVEL as u32, ratio, BLOCK as u32]
         .map(u32::to_le_bytes)

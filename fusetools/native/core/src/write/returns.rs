@@ -10,11 +10,11 @@ use crate::reader::Reader;
 use crate::record::{self, u32_at};
 use crate::tracedat::{TraceDat, What};
 
-/// Calls of a thread at a time, as many as the kernel follows (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
+/// Maximum number of nested calls of a thread, as in the kernel (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
 const DEEPEST: usize = 64;
 /// Maximum number of calls, 24 bytes each.
 const MOST_CALLS: usize = 1 << 24;
-/// Maximum number of calls that are examined for those under way.
+/// Maximum number of calls that are searched for those in progress.
 const MOST_LATER: usize = 1 << 12;
 
 struct Call {
@@ -25,7 +25,7 @@ struct Call {
 
 #[derive(Default)]
 pub(super) struct Returns {
-    /// By thread, in the order in which they ended.
+    /// Calls by thread, in the order in which they ended.
     calls: FxHashMap<i32, Vec<Call>>,
 }
 
@@ -37,7 +37,7 @@ enum Tells<'a> {
 }
 
 impl Returns {
-    /// Gathers them in a pass over a recording that is still as perf wrote it.
+    /// Collect the calls in a pass over a recording as perf wrote it.
     pub(super) fn read(reader: &Reader) -> Returns {
         let formats = reader.events().iter().map(|event| event.format.as_deref());
         let events: Vec<_> = formats.map(tells).collect();
@@ -63,7 +63,7 @@ impl Returns {
         reading.end()
     }
 
-    /// The same of what ftrace recorded; `threads`: the process of each thread.
+    /// Collect the calls from an ftrace recording. `threads`: the process of each thread.
     pub(super) fn of_trace(dat: &TraceDat, threads: &HashMap<i32, i32>) -> Returns {
         let formats = dat.tracing().formats.iter();
         let of = formats.filter_map(|format| Some((format.id, tells(Some(format))?)));
@@ -86,7 +86,7 @@ impl Returns {
         reading.end()
     }
 
-    /// The original return addresses of the calls that a thread is in at a time, innermost first.
+    /// Return the original return addresses of the calls that a thread is in at a time, innermost first.
     pub(super) fn of(&self, tid: i32, time: u64) -> impl Iterator<Item = u64> + '_ {
         let calls = self.calls.get(&tid).map_or(&[][..], Vec::as_slice);
         let later = &calls[calls.partition_point(|call| call.left <= time)..];
@@ -97,7 +97,7 @@ impl Returns {
     }
 }
 
-/// The contents of an event of such a format.
+/// Return the contents of an event of such a format.
 fn tells(format: Option<&Format>) -> Option<Tells<'_>> {
     let format = format?;
     match (format.field("__probe_func"), format.field("__probe_ret_ip")) {
@@ -111,9 +111,9 @@ fn tells(format: Option<&Format>) -> Option<Tells<'_>> {
 struct Reading {
     returns: Returns,
     count: usize,
-    /// Functions entered and not yet left, with the time.
+    /// Functions entered and not yet left, with the time of entry.
     open: FxHashMap<i32, Vec<(u64, u64)>>,
-    /// Where a function returned to last: it returns there again if its own end is not recorded.
+    /// The last return address of a function: it returns there again if its own end is not recorded.
     usual: FxHashMap<(i32, u64), u64>,
     processes: FxHashMap<i32, i32>,
 }

@@ -1,4 +1,4 @@
-//! The records of the inputs, each in time order and as the output needs them.
+//! The records of the inputs, each in time order and in the output's form.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,15 +21,15 @@ use crate::tracing::{name_and_id, Tracing};
 
 /// Records of one input in time order.
 pub(super) trait Source {
-    /// Time of the record that is next, 0 for one without; None at the end.
+    /// Return the time of the next record, 0 for a record without a time; None at the end.
     fn time(&self) -> Option<u64>;
     fn record(&self) -> &[u8];
-    /// Adds to the record what only earlier records hold, and passes it to `stacks`. False: it is left out.
+    /// Complete the record from earlier records, and pass it to `stacks`. Return false if it is left out.
     fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool;
     fn advance(&mut self);
-    /// What could not be copied; complete once the end is reached.
+    /// Return what could not be copied; complete once the end is reached.
     fn warnings(&mut self) -> Vec<String>;
-    /// Samples of other daemons, by event.
+    /// Return the number of samples of other daemons, by event.
     fn left_out(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
@@ -56,11 +56,11 @@ pub(super) struct Perf<'a> {
     mend: Mend,
     /// Time, event, and the record.
     next: Option<(u64, Option<usize>, Bytes<'a>)>,
-    /// If that is a record of a switch: its task, and whether it stops running.
+    /// For a record of a switch: its task, and whether it stops running.
     switch: Option<((i32, i32), bool)>,
 }
 
-/// A record as read, or rebuilt.
+/// A record, as read or rebuilt.
 enum Bytes<'a> {
     Read(Record<'a>),
     Made(Vec<u8>),
@@ -124,7 +124,7 @@ impl Source for Perf<'_> {
                 }
                 let alone = written.stack_alone;
                 if let Some(mask) = written.cut {
-                    // After that it is as its event describes it.
+                    // Afterwards the record has the layout of its event.
                     let cut = without(layout, mask, record);
                     let Some(cut) = cut else {
                         self.mend.broken += 1;
@@ -146,7 +146,7 @@ impl Source for Perf<'_> {
                     Stacked::Anew(record) => *bytes = Bytes::Made(record),
                     Stacked::Broken => {
                         self.mend.broken += 1;
-                        // One that is left as it is does no harm.
+                        // An unchanged record does no harm.
                         return written.copied.is_none() && !stacks.private;
                     }
                 }
@@ -210,38 +210,38 @@ impl Source for Perf<'_> {
     }
 }
 
-/// How an event's samples are written, except copies of user stacks.
+/// Return how an event's samples are written, except for copies of user stacks.
 struct Written {
     layout: Layout,
-    /// The mask of the registers of such a copy.
+    /// The register mask of such a copy.
     copied: Option<u64>,
-    /// The mask of the registers of a copy that is cut out of the sample, not unwound.
+    /// The register mask of a copy that is cut out of the sample without unwinding.
     cut: Option<u64>,
-    /// It is no tracepoint: its samples show the processor's position.
+    /// It is not a tracepoint: its samples show the processor's position.
     by_address: bool,
     tells: Tells,
-    /// Only its samples' stacks are used: ftrace recorded the event, too.
+    /// Only the stacks of its samples are used: ftrace recorded the event, too.
     stack_alone: bool,
-    /// For events of tasks: the task that it concerns besides the running one.
+    /// For events of tasks: the task concerned, besides the running one.
     about: Option<Option<(usize, usize)>>,
 }
 
-/// What an input's records need in order to be in a file with others.
+/// Everything that an input's records need to be in a file with records of others.
 pub(super) struct Mend {
-    /// The layout of each event; None if it is left out, as an input's own session is.
+    /// The layout of each event; None if the event is left out, as an input's own session is.
     events: Vec<Option<Layout>>,
     /// The layout of records that name no event: that of the file's first event.
     first: Layout,
-    /// Bytes of the sample id of the output's first event, which such records are read with there.
+    /// Size of the sample id of the output's first event; such records are read with it.
     tail: usize,
-    /// The input has no PERF_SAMPLE_IDENTIFIER and gets one; if its records have no id at all, it is that of its only
-    /// event.
+    /// The input has no PERF_SAMPLE_IDENTIFIER and gets one. If its records have no id at all, its only event's id is
+    /// used.
     identifier: Option<u64>,
-    /// By event, its samples as they are written.
+    /// By event: how its samples are written.
     written: Vec<Written>,
-    /// By event, how its samples become those of the probes that share it.
+    /// By event: how its samples are distributed to the probes that share it.
     apart: Vec<Option<Rc<Apart>>>,
-    /// By event, its name if only samples of some daemons are kept; these daemons; and numbers of other daemons'
+    /// By event of which only samples of some daemons are kept: its name, these daemons, and numbers of other daemons'
     /// samples.
     of_daemons: Vec<Option<String>>,
     daemons: FxHashSet<i32>,
@@ -250,12 +250,12 @@ pub(super) struct Mend {
     unknown: u64,
     /// Samples whose stacks contradict their size.
     broken: u64,
-    /// Records by type that mean nothing in another file.
+    /// By type: records that mean nothing in another file.
     dropped: BTreeMap<u32, u64>,
 }
 
 impl Mend {
-    /// `unwinds`: copies of user stacks are unwound; `alone`: by event, whether only its stacks are wanted.
+    /// `unwinds`: copies of user stacks are unwound; `alone`: by event, whether only its stacks are used.
     pub(super) fn new(
         reader: &Reader,
         spare_id: u64,
@@ -299,7 +299,7 @@ impl Mend {
         }
     }
 
-    /// Cuts out the copies of stacks that are not unwound.
+    /// Cut out the copies of stacks that are not unwound.
     pub(super) fn private(mut self, reader: &Reader, private: bool) -> Mend {
         for (written, attr) in self.written.iter_mut().zip(reader.attrs()) {
             let of_memory = attr.layout.sample_type & MEMORY != 0;
@@ -310,7 +310,7 @@ impl Mend {
         self
     }
 
-    /// Takes bundles apart, and leaves out what other daemons did.
+    /// Split bundles, and leave out samples of other daemons.
     pub(super) fn with(
         mut self,
         reader: &Reader,
@@ -327,7 +327,7 @@ impl Mend {
         self
     }
 
-    /// If it is a record of a switch: its task, and whether it stops running.
+    /// For a record of a switch, return its task, and whether it stops running.
     fn switch(&self, record: &Record<'_>) -> Option<((i32, i32), bool)> {
         if !matches!(record.kind, record::SWITCH | record::SWITCH_CPU_WIDE) {
             return None;
@@ -341,7 +341,7 @@ impl Mend {
         Some((layout.tail_task(&record.bytes)?, out))
     }
 
-    /// The record as it is written; None when it is left out.
+    /// Return the record as it is written; None if it is left out.
     fn apply<'a>(&mut self, record: Record<'a>) -> Option<Bytes<'a>> {
         let bytes = &record.bytes;
         if record.kind >= record::USER {
@@ -399,7 +399,7 @@ impl Mend {
             .and_then(|at| u64_at(bytes, at));
         let grows = if self.identifier.is_some() { 8 } else { 0 };
         if id == Some(0) && self.first.tail + grows != self.tail {
-            // Synthesised by perf, its sample id all zero.
+            // Synthesized by perf; its sample id is all zero.
             let body = bytes
                 .len()
                 .checked_sub(self.first.tail)
@@ -413,7 +413,7 @@ impl Mend {
     }
 }
 
-/// A rebuilt record; None if it got too long for its size field.
+/// Return a rebuilt record; None if it became too long for its size field.
 fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
     let mut bytes = parts.concat();
     let size = u16::try_from(bytes.len()).ok()?;
@@ -421,15 +421,15 @@ fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
     Some(Bytes::Made(bytes))
 }
 
-/// A thread's process, by the records so far.
+/// The process of each thread, according to the records so far.
 pub(super) struct Tasks<'a> {
-    /// By thread; 0 where not known.
+    /// Process by thread; 0 if unknown.
     processes: Vec<i32>,
     /// For threads without a record of their own.
     others: &'a HashMap<i32, i32>,
 }
 
-/// The kernel's PID_MAX_LIMIT: what is above is no thread.
+/// The kernel's PID_MAX_LIMIT: no thread has a higher number.
 const TASKS: u32 = 1 << 22;
 
 impl<'a> Tasks<'a> {
@@ -440,7 +440,7 @@ impl<'a> Tasks<'a> {
         }
     }
 
-    /// Learns from COMM (pid, tid) and FORK (pid, ppid, tid, ptid).
+    /// Learn from COMM (pid, tid) and FORK (pid, ppid, tid, ptid).
     pub(super) fn learn(&mut self, bytes: &[u8]) {
         let thread = match u32_at(bytes, 0) {
             Some(record::COMM) => u32_at(bytes, 12),
@@ -472,7 +472,7 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// An event of a trace.dat that is in its data, or listed.
+/// An event of a trace.dat that occurs in its data or is listed.
 struct Kind {
     format: Format,
     id: u64,
@@ -484,12 +484,13 @@ struct Kind {
     apart: Option<Rc<Apart>>,
     /// Only samples of some daemons are kept.
     of_daemons: bool,
-    /// For events of tasks: the task that it concerns besides the running one.
+    /// For events of tasks: the task concerned, besides the running one.
     about: Option<Option<(usize, usize)>>,
     tells: Tells,
-    /// The id of those with a stack, where perf took stacks.
+    /// Id of samples with a stack, if perf took stacks.
     with_stack: Option<u64>,
-    /// A thread begins: places of its number and of the flags of clone(2). Used only to learn whose it is.
+    /// The event reports a new thread: places of its number and of the flags of clone(2). Used only to learn the
+    /// thread's process.
     begins: Option<(usize, usize)>,
 }
 
@@ -532,7 +533,7 @@ impl Kind {
     }
 }
 
-/// What is known about a trace.dat before its events are written: which of its events occur.
+/// Facts about a trace.dat before its events are written: which of its events occur.
 pub(super) struct Survey {
     /// By `common_type`.
     kinds: Vec<Option<Kind>>,
@@ -548,7 +549,7 @@ pub(super) struct Survey {
 const NAMES_OF_ADDRESS: [&str; 4] = ["func", "__probe_ip", "__probe_func", "ip"];
 
 impl Survey {
-    /// Ids from `first_id` on are given to the events; `stacks`: perf took stacks of switches, or of a part of them.
+    /// Assign ids from `first_id` on to the events. `stacks`: perf took stacks of all switches, or of some.
     pub(super) fn new(dat: &TraceDat, first_id: u64, stacks: bool) -> Survey {
         let mut formats: Vec<Option<&Format>> = vec![None; 1 << 16];
         for format in &dat.tracing().formats {
@@ -594,7 +595,7 @@ impl Survey {
         survey
     }
 
-    /// Takes bundles apart, and leaves out what other daemons did.
+    /// Split bundles, and leave out samples of other daemons.
     pub(super) fn with(
         mut self,
         apart: &HashMap<String, Rc<Apart>>,
@@ -608,7 +609,7 @@ impl Survey {
         self
     }
 
-    /// The event of raw data; `make` is called once for each.
+    /// Return the event of raw data; `make` is called once for each event.
     fn kind_or(&mut self, raw: &[u8], make: impl FnOnce(usize) -> Option<Kind>) -> Option<&Kind> {
         let slot = &mut self.kinds[common_type(raw)?];
         if slot.is_none() {
@@ -628,7 +629,7 @@ impl Survey {
         &self.warnings
     }
 
-    /// The head that a perf.data of these events has.
+    /// Return the head of a perf.data with these events.
     pub(super) fn head<'a>(&self, dat: &'a TraceDat) -> Result<Head<'a>, Error> {
         let clock = match dat.clock() {
             "perf" => None,
@@ -648,7 +649,7 @@ impl Survey {
         };
         let plain = kinds().map(|kind| event(kind, kind.id));
         let stacked = kinds().filter_map(|kind| Some(event(kind, kind.with_stack?).with_chain()));
-        // Of thousands of formats and symbols only those that the events need.
+        // Keep only the formats and symbols that the events need: there are thousands.
         let mut tracing = Tracing::new(dat.bytes(), dat.tracing());
         tracing.version = "0.6";
         tracing.printk = b"";
@@ -662,7 +663,7 @@ impl Survey {
             .filter_map(|number| Some((number, Cow::Owned(header_text(words.next()?)))))
             .collect();
         Ok(Head {
-            // perf script looks at the first one alone for whether it can print addresses.
+            // perf script looks only at the first event to decide whether it can print addresses.
             events: stacked.chain(plain).collect(),
             tracing: Some(tracing),
             features,
@@ -671,8 +672,8 @@ impl Survey {
     }
 }
 
-/// Of the lines of /proc/kallsyms ("ADDRESS TYPE NAME"), those of the functions that the addresses are in: function_graph names a
-/// function by its first instruction that can be traced, which is not the first of all where there is `endbr64`.
+/// Return the lines of /proc/kallsyms ("ADDRESS TYPE NAME") for the functions that contain these addresses.
+/// function_graph names a function by its first traceable instruction, which follows `endbr64` if there is one.
 fn symbols_of(kallsyms: &[u8], addresses: &HashSet<u64>) -> Vec<u8> {
     let symbol = |line: &'_ [u8]| {
         let text = std::str::from_utf8(line).ok()?;
@@ -694,7 +695,7 @@ fn symbols_of(kallsyms: &[u8], addresses: &HashSet<u64>) -> Vec<u8> {
     named.flatten().copied().collect()
 }
 
-/// perf's string: u32 size, then the text padded with NUL.
+/// A string of perf: u32 size, then the text padded with NUL.
 fn header_text(text: &str) -> Vec<u8> {
     let size = (text.len() + 1).next_multiple_of(64);
     let mut out = (size as u32).to_le_bytes().to_vec();
@@ -703,27 +704,27 @@ fn header_text(text: &str) -> Vec<u8> {
     out
 }
 
-/// The event number of raw data: at the same place in all formats.
+/// Return the event number of raw data: its place is the same in all formats.
 fn common_type(raw: &[u8]) -> Option<usize> {
     Some(number(raw.get(..2)?)? as usize)
 }
 
-/// The events of a trace.dat as samples.
+/// The events of a trace.dat, as samples.
 pub(super) struct Trace<'a> {
     events: Events<'a>,
     survey: Survey,
-    /// The event that reports gaps: any.
+    /// The event that reports gaps: any will do.
     id: u64,
     time: Option<u64>,
     last: u64,
     record: Vec<u8>,
-    /// Its raw data, and the event by its number.
+    /// The raw data of the event, and the event by its number.
     raw: &'a [u8],
     kind: Option<usize>,
-    /// By CPU, lost events by its statistics that no gap has reported so far.
+    /// By CPU: lost events according to its statistics that no gap has reported so far.
     owed: Vec<u64>,
     left_out: BTreeMap<String, u64>,
-    /// Without a format, and too long for a record.
+    /// Numbers of events without a format, and of events too long for a record.
     unknown: u64,
     long: u64,
 }
@@ -785,7 +786,7 @@ impl Source for Trace<'_> {
             stacks.scope.lost();
             return true;
         };
-        // After its header, its id and perhaps its address.
+        // The address follows the header and the id, if present.
         let at = if self.survey.addressed { 24 } else { 16 };
         let thread = u32_at(&self.record, at + 4).unwrap_or(0);
         let time = self.time.unwrap_or(0);
@@ -826,14 +827,14 @@ impl Source for Trace<'_> {
         self.record[at..at + 4].copy_from_slice(&process.to_le_bytes());
         let task = (process, thread as i32);
         stacks.note(kind.tells, task.1, self.raw);
-        // The stack of another process, when it is switched out for one of them, shows nothing.
+        // The stack of another process that is switched out for one of them shows nothing.
         let id = kind.with_stack.filter(|_| stacks.scope.of(process));
         let (Some(id), Tells::Switched(state)) = (id, kind.tells) else {
             return true;
         };
         let cpu = u32_at(&self.record, at + 16).unwrap_or(0);
         if let Some(chain) = stacks.switched(task, (cpu, time), state, self.raw) {
-            // The address comes after the id, the chain after the CPU.
+            // The address follows the id, the chain follows the CPU.
             let ip = chain.iter().find(|&&ip| ip < CONTEXT_MAX).unwrap_or(&0);
             let mut with = self.record.clone();
             with.splice(16..16, ip.to_le_bytes());
@@ -850,7 +851,7 @@ impl Source for Trace<'_> {
         self.record.clear();
         self.kind = None;
         while let Some(event) = self.events.next() {
-            // 0 would be no time.
+            // 0 would mean no time.
             let time = event.time.max(1);
             self.time = Some(time);
             self.last = time;
@@ -900,7 +901,7 @@ impl Source for Trace<'_> {
                 }
             }
         }
-        // What the statistics say beyond the gaps has no place in time.
+        // Losses in the statistics beyond the gaps have no place in time.
         let owed = self.owed.drain(..).fold(0, u64::saturating_add);
         self.time = (owed > 0 && self.id != 0).then_some(self.last);
         if owed > 0 {

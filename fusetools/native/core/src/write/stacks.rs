@@ -1,4 +1,5 @@
-//! The stacks of a recording while it is written: copies of user stacks unwound, and what is in all of them named.
+//! The stacks of a recording while it is written: copies of user stacks are unwound, and all functions in stacks are
+//! named.
 
 use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
@@ -21,12 +22,12 @@ use crate::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
 use crate::symbols::{Kernel, Table};
 use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 
-/// Maximum numbers of different stacks that are remembered as done, and of different places in files that are to be
+/// Maximum number of different stacks that are remembered as done, and of different places in files that are to be
 /// named.
 const MOST_SEEN: usize = 1 << 20;
 const MOST_PLACES: usize = 1 << 22;
 
-/// What a sample holds of a process's memory and registers.
+/// The part of a process's memory and registers that a sample holds.
 pub(super) const MEMORY: u64 = bit::REGS_USER | bit::STACK_USER;
 
 /// The register mask of an event whose samples' copies of user stacks can be unwound.
@@ -40,7 +41,7 @@ pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
     (stacks && can_unwind(Some(arch), mask)).then_some(mask)
 }
 
-/// Whether an event of a recording has copies of user stacks that can be unwound.
+/// Return whether an event of a recording has copies of user stacks that can be unwound.
 pub(super) fn has_copies(reader: &Reader) -> bool {
     let mut attrs = reader.attrs().iter();
     attrs.any(|attr| copied(reader, attr).is_some())
@@ -49,10 +50,10 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
 /// Maximum number of threads in system calls whose stacks at the entry are kept.
 const MOST_ENTERED: usize = 1 << 12;
 
-/// Longest time to take a stack, ns; a longer one was interrupted.
+/// Maximum time to take a stack, in ns; a longer time means that it was interrupted.
 const MOST_TAKEN: u64 = 100_000;
 
-/// The user stack with which a thread entered the system call that it is in.
+/// The user stack with which a thread entered its current system call.
 enum Entered {
     Copied {
         mask: u64,
@@ -65,41 +66,41 @@ enum Entered {
     Known(Option<Unwound>),
 }
 
-/// The words of a call chain.
+/// Return the words of a call chain.
 pub(super) fn words(chain: &[u8]) -> Vec<u64> {
     let words = chain.chunks_exact(8).filter_map(|word| u64_at(word, 0));
     words.collect()
 }
 
-/// What became of a sample.
+/// The result of processing a sample.
 pub(super) enum Stacked {
     AsIs,
     Anew(Vec<u8>),
     /// It becomes a part of the next sample.
     LeftOut,
-    /// It contradicts itself.
+    /// The sample contradicts itself.
     Broken,
 }
 
 pub(super) struct Stacks<'a> {
-    /// None: the programs of the recording are not here.
+    /// None: the recorded programs are not on this host.
     files: Option<&'a Files>,
     build_ids: FxHashMap<String, Vec<u8>>,
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
-    /// By thread; the number of the call if another event will report that entry, or has just done so.
+    /// By thread: the number of the call, if another event will report that entry or has just reported it.
     entered: FxHashMap<i32, (Entered, Option<u64>)>,
     waits: Waits,
-    /// By thread: when perf began to take a stack whose event ftrace records next.
+    /// By thread: the time when perf began to take a stack whose event ftrace records next.
     begun: FxHashMap<i32, u64>,
     pub(super) scope: Scope,
-    /// User stacks of processes outside of the scope, and addresses outside of code, are left out: by frame pointers the kernel
-    /// takes any word of a program without them for an address.
+    /// User stacks of processes outside of the scope, and addresses outside of code, are left out. With frame pointers,
+    /// the kernel may take any word of a program without them for an address.
     pub(super) private: bool,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
-    /// By file of the spaces, places in it.
+    /// By file of the address spaces: places in the file.
     user: FxHashMap<u32, FxHashSet<u64>>,
     places: usize,
 }
@@ -129,7 +130,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Takes in a record that may change an address space.
+    /// Process a record that may change an address space.
     pub(super) fn change(&mut self, record: &[u8]) {
         // Names end by themselves, before the sample id.
         if let (Some(_), Some(side)) = (self.files, space_change(record, 0)) {
@@ -142,11 +143,10 @@ impl<'a> Stacks<'a> {
         self.spaces.push(&side, &self.build_ids);
     }
 
-    /// Processes a sample. `copied`: the mask of its registers if its stack is to be unwound; `by_address`: it
-    /// shows where the processor was, with or without a stack.
-    ///
-    /// `alone`: only its stack is used, ftrace records the rest. A thread that waits in a system call has the user stack
-    /// of the call's entry: if that was copied, the wait gets it.
+    /// Process a sample. `copied`: its register mask if its stack is to be unwound; `by_address`: it shows the
+    /// processor's position, with or without a stack. `alone`: only its stack is used; ftrace recorded the rest. A
+    /// thread that waits in a system call has the same user stack as at the call's entry: if that stack was copied, the
+    /// wait gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
@@ -189,9 +189,9 @@ impl<'a> Stacks<'a> {
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             let user = of_user.map(|at| Unwound {
                 chain: chain.split_off(at + 1),
-                reach: Reach::Whole, // by frame pointers nothing shows the opposite
+                reach: Reach::Whole, // with frame pointers, nothing shows the opposite
             });
-            // A copy of it shows more.
+            // A copy of the stack shows more.
             if alone || !self.entered.contains_key(&tid) {
                 self.enter(tid, Entered::Known(user), reported_later);
             }
@@ -231,7 +231,7 @@ impl<'a> Stacks<'a> {
             let (registers, spaces) = (&user.registers, &self.spaces);
             let mut returns = self.returns.of(tid, time.unwrap_or(0));
             let unwound = match user.narrow {
-                // Tables of 32 bits are not read.
+                // Tables of 32-bit programs are not read.
                 true => only_address(mask, registers),
                 false => {
                     let copy = Copied {
@@ -286,7 +286,7 @@ impl<'a> Stacks<'a> {
         anew.map_or(Stacked::AsIs, Stacked::Anew)
     }
 
-    /// Leaves out of a chain the words of a user's part that are not to be seen. Returns whether there were any.
+    /// Remove the words of a chain's user part that the reader may not see. Return whether there were any.
     fn permit(&self, pid: i32, chain: &mut Vec<u64>) -> bool {
         let is_user = |ip: &u64| *ip >= CONTEXT_MAX && *ip != CONTEXT_KERNEL;
         let Some(at) = chain.iter().position(is_user).filter(|_| self.private) else {
@@ -310,15 +310,15 @@ impl<'a> Stacks<'a> {
         true
     }
 
-    /// A thread enters or leaves a system call, by an event without a stack.
+    /// Note that a thread enters or leaves a system call, by an event without a stack.
     pub(super) fn called(&mut self, tid: i32) {
         if !self.entered.is_empty() {
             self.entered.remove(&tid);
         }
     }
 
-    /// A thread enters a system call, by an event without a stack: the stack of the entry may have been
-    /// taken right before.
+    /// Note that a thread enters a system call, by an event without a stack. The stack of the entry may have been taken
+    /// right before.
     pub(super) fn entered(&mut self, tid: i32, number: Option<u64>, time: u64) {
         self.taken(tid, time);
         match self.entered.get_mut(&tid) {
@@ -340,12 +340,12 @@ impl<'a> Stacks<'a> {
         self.entered.insert(tid, (entered, reported_later));
     }
 
-    /// An ftrace event about a thread that may wait afterwards.
+    /// Note an ftrace event about a thread that may wait afterwards.
     pub(super) fn note(&mut self, tells: Tells, tid: i32, raw: &[u8]) {
         self.waits.note(tells, tid, Some(raw));
     }
 
-    /// The stack of a switch that ftrace recorded: perf's stack of it, or of a similar switch.
+    /// Return the stack of a switch that ftrace recorded: perf's stack of the switch, or of a similar one.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -373,7 +373,7 @@ impl<'a> Stacks<'a> {
         Some(chain)
     }
 
-    /// ftrace records an event whose stack perf has just taken: the time between the two is the stack's cost.
+    /// Note an ftrace event whose stack perf has just taken. The time between the two is the stack's cost.
     fn taken(&mut self, tid: i32, time: u64) {
         let took = self
             .begun
@@ -392,7 +392,7 @@ impl<'a> Stacks<'a> {
         self.waits.later()
     }
 
-    /// The user's stack of a thread in a system call, where it was copied at its entry.
+    /// Return the user stack of a thread in a system call, if it was copied at the call's entry.
     fn of_entry(&mut self, pid: i32, tid: i32) -> Option<Unwound> {
         let files = self.files?;
         let (entered, _) = self.entered.get_mut(&tid)?;
@@ -428,7 +428,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Something was lost: which call a thread is in is not known any more.
+    /// Forget which calls threads are in, as records were lost.
     pub(super) fn lost(&mut self) {
         self.entered.clear();
     }
@@ -445,7 +445,7 @@ impl<'a> Stacks<'a> {
         }
         for &ip in chain.iter().chain(&own) {
             if ip as i64 <= 0 {
-                // Marks are above all addresses of the kernel, and name nothing.
+                // Marks lie above all addresses of the kernel and have no names.
                 if self.kernel.len() < MOST_PLACES {
                     self.kernel.insert(ip);
                 }
@@ -461,8 +461,8 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The lines of a kallsyms that name what was in the stacks, with those that the inputs held already. `kallsyms`: that
-    /// of the traced kernel, if it is to be had.
+    /// Return the lines of kallsyms that name the functions in stacks, together with the lines that the inputs held
+    /// already. `kallsyms`: that of the traced kernel, if available.
     pub(super) fn symbols(
         self,
         held: &[&[u8]],
@@ -507,7 +507,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// A sample without the copy of the stack and the registers in it; None where it contradicts itself.
+/// Return a sample without its copy of the stack and registers; None if it contradicts itself.
 pub(super) fn without(layout: &Layout, mask: u64, record: &[u8]) -> Option<Vec<u8>> {
     let place = layout.user_stack(record, mask)?.place;
     let mut out = [record.get(..place.start)?, record.get(place.end..)?].concat();
@@ -516,7 +516,8 @@ pub(super) fn without(layout: &Layout, mask: u64, record: &[u8]) -> Option<Vec<u
     Some(out)
 }
 
-/// A sample with another call chain at `at`, cut where it would be too long, and of what comes after it only `parts`.
+/// Return a sample with another call chain at `at`, shortened if it would be too long, and with only `parts` of what
+/// follows.
 pub(super) fn with_chain(
     record: &[u8],
     at: usize,
@@ -538,8 +539,8 @@ pub(super) fn with_chain(
     Some(out)
 }
 
-/// Appends a user stack. One that does not go on to where its thread began ends with one more mark of a user's part, of
-/// which nothing is known; with two where more was to be copied. perf passes over them.
+/// Append a user stack. An incomplete stack ends with an additional mark of a user's part, of which nothing is known;
+/// with two such marks if more was to be copied. perf skips these marks.
 fn add_user(chain: &mut Vec<u64>, user: &Unwound) {
     chain.push(CONTEXT_USER);
     chain.extend(&user.chain);

@@ -1,7 +1,8 @@
-//! Stacks of waits, of which only some were taken. ftrace records every switch; perf takes the stacks of all switches while
-//! they are few, else of a part of them, right before ftrace records the same switch on the same CPU. A switch without a
-//! stack gets that of the last one, or else the next, of the same process in the same system call, on the same descriptor,
-//! for the same FUSE operation; if that process has none, the kernel's part of another process's.
+//! Stacks of waits, if only some were taken. ftrace records every switch. perf takes the stacks of all switches while
+//! they are few, else of some, right before ftrace records the same switch on the same CPU. A switch without a stack
+//! gets the stack of the last similar switch, or else of the next one. Similar switches have the same process, system
+//! call, descriptor and FUSE operation. If the process has no such stack, the switch gets the kernel's part of another
+//! process's stack.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -20,7 +21,7 @@ pub(super) const SWITCH: &str = "sched:sched_switch";
 /// Events that ftrace records as well: only the stacks of perf's samples are used.
 pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
-/// The beginning of the names of events for a single system call.
+/// Prefix of events for a single system call.
 pub(super) const ONE_CALL: &str = "syscalls:sys_enter_";
 
 /// The place of a number in raw data.
@@ -36,7 +37,7 @@ pub(super) fn read(raw: &[u8], place: Option<Place>) -> Option<u64> {
     number(raw.get(at..at.checked_add(size)?)?)
 }
 
-/// What an event's samples show about a thread's activity.
+/// The fact that an event's samples show about a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tells {
     Entered {
@@ -46,14 +47,14 @@ pub(super) enum Tells {
     Left,
     /// The thread stops running.
     Switched(Option<Place>),
-    /// It makes a request, or answers one.
+    /// The thread makes a request, or answers one.
     Request(Place),
     Callback(bool),
     #[default]
     Nothing,
 }
 
-/// By event of a recording; `alone`: whether only its stacks are used.
+/// By event of a recording. `alone`: whether only its stacks are used.
 pub(super) fn tells(reader: &Reader, alone: &[bool]) -> Vec<Tells> {
     let events = || reader.events().iter();
     let formats = || events().map(|info| info.format.as_deref());
@@ -91,7 +92,7 @@ pub(super) fn tells_by_name(name: &str, format: Option<&Format>, returns: bool) 
     }
 }
 
-/// By event of tasks: the task that it concerns besides the running one.
+/// By event of tasks: the task concerned, besides the running one.
 pub(super) fn about(reader: &Reader) -> Vec<Option<Option<Place>>> {
     let events = reader.events().iter();
     let of = events.map(|info| about_whom(&info.name, info.format.as_deref()));
@@ -108,22 +109,22 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
     }
 }
 
-/// Return whether it is an event of one process's calls, which concerns nobody else.
+/// Return whether an event reports one process's calls, which concern no other process.
 fn of_own_calls(name: &str) -> bool {
     let systems = ["syscalls:", "sock:", "io_uring:"];
     systems.iter().any(|system| name.starts_with(system))
 }
 
-/// Processes of a recording's scope, and those that they start.
+/// The processes of a recording's scope, and their descendants.
 #[derive(Default)]
 pub(super) struct Scope {
-    /// None: all.
+    /// None: all processes.
     processes: Option<FxHashSet<i32>>,
-    /// Those that existed before the recording.
+    /// Processes that existed before the recording.
     roots: Vec<i32>,
-    /// Whether a thread of them runs, by its last switch.
+    /// State of their threads: whether one runs, according to its last switch.
     runs: FxHashMap<i32, bool>,
-    /// Switches of their threads that must have happened, but are not in the recording.
+    /// Number of switches of their threads that must have happened but are not in the recording.
     pub(super) missing: u64,
 }
 
@@ -143,10 +144,10 @@ impl Scope {
         }
     }
 
-    /// A thread begins, in the process that started it or as the first of its own. Told by perf and by ftrace: a process
-    /// whose beginning is lost would have nothing in the recording.
+    /// Note a new thread, in the process that started it or as the first one of its own. Both perf and ftrace report
+    /// it: without its beginning a process would have nothing in the recording.
     pub(super) fn begins(&mut self, (pid, thread): (i32, i32), parent: i32) {
-        self.runs.remove(&thread); // its number was another's before
+        self.runs.remove(&thread); // its number belonged to another thread before
         let Some(known) = self.processes.as_mut().filter(|_| pid != parent) else {
             return;
         };
@@ -157,7 +158,7 @@ impl Scope {
         }
     }
 
-    /// A thread stops running, and another one begins.
+    /// Note that a thread stops running, and another one begins.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -180,8 +181,8 @@ impl Scope {
         }
     }
 
-    /// Process perf's own record of a switch. Return whether it is written: it is of one of them, and no event has
-    /// reported it.
+    /// Process perf's own record of a switch. Return whether to write it: one of the processes is concerned, and no
+    /// event has reported the switch.
     pub(super) fn told(&mut self, (pid, tid): (i32, i32), out: bool) -> bool {
         let Some(known) = &self.processes else {
             return true;
@@ -192,19 +193,19 @@ impl Scope {
         self.runs.insert(tid, !out) != Some(!out)
     }
 
-    /// The recording reports lost events.
+    /// Note that the recording reports lost events.
     pub(super) fn lost(&mut self) {
         self.runs.clear();
     }
 
-    /// Is it one of them?
+    /// Return whether a process belongs to the scope.
     pub(super) fn of(&self, pid: i32) -> bool {
         self.processes
             .as_ref()
             .is_none_or(|known| known.contains(&pid))
     }
 
-    /// Whether it concerns one of them. `process`: a thread's process.
+    /// Return whether an event concerns the scope. `process`: the process of a thread.
     pub(super) fn has(
         &self,
         pid: i32,
@@ -220,7 +221,7 @@ impl Scope {
     }
 }
 
-/// What makes waits alike: process, system call, its first argument, FUSE operation, in a callback, state.
+/// The key of similar waits: process, system call, its first argument, FUSE operation, in a callback, state.
 type Kind = (i32, i64, u64, u64, bool, u64);
 
 fn of_all((_, nr, _, opcode, callback, state): Kind) -> Kind {
@@ -245,8 +246,8 @@ impl Default for Task {
     }
 }
 
-/// Numbers of waits with their own stack, with that of a similar wait, and without. `ns`: the cost of taking all stacks
-/// for their threads.
+/// Numbers of waits with their own stack, with the stack of a similar wait, and without a stack. `ns`: the cost of
+/// taking all stacks, for their threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub taken: u64,
@@ -259,7 +260,7 @@ pub struct Shares {
 #[derive(Default)]
 pub(super) struct Alike {
     kinds: FxHashMap<Kind, Vec<u64>>,
-    /// The kernel's part, by kind of all processes and descriptors.
+    /// The kernel's part of stacks, by kind, for all processes and descriptors.
     kernel: FxHashMap<Kind, Vec<u64>>,
 }
 
@@ -273,14 +274,14 @@ impl Alike {
 #[derive(Default)]
 pub(super) struct Waits {
     tasks: FxHashMap<i32, Task>,
-    /// The last stack of each kind; the first of all kinds.
+    /// The last stack of each kind, and the first one over all kinds.
     last: FxHashMap<Kind, Vec<u64>>,
     first: Alike,
     /// The first stacks of the whole recording, for a second pass.
     later: Alike,
-    /// Kinds of waits without a stack.
+    /// Kinds of waits without a stack so far.
     lacking: FxHashSet<Kind>,
-    /// By CPU: the last stack taken there, and its thread, until its switch is reported.
+    /// By CPU: the last stack taken there, and its thread, until the switch is reported.
     taken: FxHashMap<u32, (i32, Vec<u64>)>,
     pub(super) shares: Shares,
 }
@@ -293,7 +294,7 @@ impl Waits {
         }
     }
 
-    /// The first stack of each kind, if one was taken after a similar wait without a stack.
+    /// Return the first stack of each kind, if it was taken after a similar wait without a stack.
     pub(super) fn later(&mut self) -> Option<Alike> {
         let first = std::mem::take(&mut self.first);
         let lacks = |kind| self.later.of(kind).is_none() && first.of(kind).is_some();
@@ -313,14 +314,14 @@ impl Waits {
         self.tasks.entry(tid).or_default()
     }
 
-    /// Processes what a sample shows; switches go through `switched`.
+    /// Process the facts in a sample; switches go through `switched`.
     pub(super) fn note(&mut self, tells: Tells, tid: i32, raw: Option<&[u8]>) {
         let Some(raw) = raw else { return };
         match tells {
             Tells::Entered { nr, args } => {
                 let task = self.task(tid);
                 task.nr = read(raw, nr).map_or(NONE, |nr| nr as i64);
-                // Of other calls it is mostly an address.
+                // For other calls the first argument is mostly an address.
                 task.first = match task.nr {
                     0 | 19 | 45 | 47 | 275 => read(raw, args).unwrap_or(0),
                     _ => 0,
@@ -337,12 +338,12 @@ impl Waits {
         }
     }
 
-    /// The stack of a thread that is about to run no more.
+    /// Note the stack of a thread that is about to stop running.
     pub(super) fn take(&mut self, cpu: u32, tid: i32, chain: Vec<u64>) {
         self.taken.insert(cpu, (tid, chain));
     }
 
-    /// The stack of a switch: its own, or that of another one alike.
+    /// Return the stack of a switch: its own, or that of a similar one.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -355,7 +356,7 @@ impl Waits {
         if let Some((_, chain)) = own {
             self.shares.taken += 1;
             let user = chain.iter().position(|ip| *ip == CONTEXT_USER);
-            // Two marks: the stack goes on, and nothing is known of the rest.
+            // Two marks: the stack continues, and nothing is known of the rest.
             let kernel = chain[..user.unwrap_or(chain.len())].iter().copied();
             let marks = [CONTEXT_USER; 2].into_iter().filter(|_| user.is_some());
             let first = &mut self.first;
