@@ -1,5 +1,7 @@
-"""Parses what the CernVM-FS client, or the sample file system, answers to `internal affairs`; and
-what the sample file system does to `calls`."""
+"""Parses the `internal affairs` output of the CernVM-FS client and of the sample file system.
+
+Also parses the sample file system's answer to `calls`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import re
 from typing import NamedTuple
 
 BINS = 30
-# The client's headings, and the last three, which only the sample file system prints.
+# The client's headings; only the sample file system prints the last three.
 CALLBACKS = {
     "Lookup": "cvmfs_lookup",
     "Forget": "cvmfs_forget",
@@ -30,7 +32,10 @@ _LAST = re.compile(r" *(overflow|total) : +(\d+)(?: \| *\** \|)?")
 
 
 class Histogram(NamedTuple):
-    """Latencies of one callback since mount; bins[i] counts [2**i, 2**(i+1)) ns, bins[0] [0, 2)."""
+    """Latencies of one callback since mount.
+
+    bins[i] counts [2**i, 2**(i+1)) ns, bins[0] counts [0, 2) ns.
+    """
 
     total: int
     bins: tuple[int, ...]
@@ -38,7 +43,7 @@ class Histogram(NamedTuple):
 
     @classmethod
     def of(cls, durations: list[int]) -> Histogram:
-        """Of durations in ns."""
+        """Return the histogram of durations in ns."""
         bins = [0] * (BINS + 1)
         for ns in durations:
             bins[min(max(ns.bit_length() - 1, 0), BINS)] += 1
@@ -50,7 +55,7 @@ class Histogram(NamedTuple):
 
 
 def parse(text: str) -> dict[str, Histogram]:
-    """Callback ("cvmfs_lookup") -> Histogram; ValueError where the text is not as expected."""
+    """Return callback ("cvmfs_lookup") -> Histogram. Raise ValueError if the text is malformed."""
     histograms = {}
     lines = iter(text.split("Latency distribution of system calls:\n", 1)[1].splitlines())
     for line in lines:
@@ -79,26 +84,27 @@ def parse(text: str) -> dict[str, Histogram]:
 
 
 def counters(text: str) -> dict[str, int]:
-    """The section `Raw Counters`: name -> value."""
+    """Return the section `Raw Counters`: name -> value."""
     rows = text.split("\nName|Value|Description\n", 1)[1].splitlines()
     return {name: int(value) for name, value, _ in (row.split("|", 2) for row in rows)}
 
 
 class Call(NamedTuple):
-    """One call of a callback, by the daemon's own CLOCK_MONOTONIC in ns; 0: not, or not yet."""
+    """One call of a callback, with times of the daemon's CLOCK_MONOTONIC in ns; 0: not (yet)
+    reached."""
 
     operation: str  # "lookup"
     unique: int
     entered: int
     delay_begin: int
     delay_end: int
-    after_begin: int  # of a delay after the reply
+    after_begin: int  # begin and end of a delay after the reply
     after_end: int
     left: int
 
 
 def calls(text: str) -> list[Call]:
-    """The answer to `calls`, in the order in which they were entered."""
+    """Return the calls in the answer to `calls`, in the order in which they were entered."""
     heading, *rows = (line.split() for line in text.splitlines())
     if tuple(heading) != Call._fields:
         raise ValueError(f"no heading: {heading}")
@@ -106,5 +112,5 @@ def calls(text: str) -> list[Call]:
 
 
 def difference(after: dict[str, Histogram], before: dict[str, Histogram]) -> dict[str, Histogram]:
-    """What happened between two answers."""
+    """Return what happened between two answers."""
     return {callback: after[callback].minus(before[callback]) for callback in after}

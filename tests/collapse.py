@@ -1,7 +1,7 @@
-"""Folded stacks and time off the CPU from what `perf script` prints: the tests hold ours to it.
+"""Folded stacks and off-CPU time from the output of `perf script`: an independent source for tests.
 
-The folding is after stackcollapse-perf.pl of github.com/brendangregg/FlameGraph, without its
-options; but names of C++ keep their parentheses, without the arguments.
+The folding follows stackcollapse-perf.pl of github.com/brendangregg/FlameGraph, without its
+options. In contrast to it, names of C++ keep their parentheses, without the arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sample:
 
 
 def samples(data: Path, *options: str) -> Iterator[Sample]:
-    """Every sample of a recording, as stock perf prints it."""
+    """Yield every sample of a recording as stock perf prints it."""
     fields = "comm,pid,tid,time,period,event,trace,ip,sym,dso"
     command = ["perf", "script", "-i", str(data), "--ns", "--show-task-events", "-F", fields]
     command += options
@@ -55,7 +55,8 @@ def samples(data: Path, *options: str) -> Iterator[Sample]:
             comm, pid, tid, time, period, event, text = match.groups()
             seconds, _, rest = time.partition(".")
             ns = int(seconds) * 10**9 + int(rest.ljust(9, "0"))
-            if comm.startswith(":"):  # documented: a thread without a name has its process's
+            # Documented: a thread without a name has the name of its process
+            if comm.startswith(":"):
                 comm = comms.get(int(pid), comm)
             sample = Sample(comm, int(pid), int(tid), ns, event, int(period or 1), text)
     if sample:
@@ -67,10 +68,10 @@ def _frame(frames: list[str], function: str, file: str) -> None:
     if function == "[unknown]":
         function = file.rpartition("/")[2]
         function = function if function.startswith("[") else f"[{function}]"
-        # Documented: addresses in no file are one frame together.
+        # Documented: addresses in no file form one frame together.
         if function == "[unknown]" and frames[:1] == ["[unknown]"]:
             return
-    # Documented: who calls a tracepoint's probes is left out.
+    # Documented: the caller of a tracepoint's probes is left out.
     if function.startswith("__traceiter_"):
         return
     function = without_arguments(function).replace(";", ":")
@@ -78,7 +79,7 @@ def _frame(frames: list[str], function: str, file: str) -> None:
 
 
 def without_arguments(function: str) -> str:
-    """A name as c++filt demangles it, as it does with --no-params."""
+    """Return a name as `c++filt --no-params` demangles it."""
     name = re.sub(r"( const| volatile| &&?| \[clone [^]]*\])*$", "", function)
     if not name.endswith(")") or name.endswith("(anonymous namespace)"):
         return function
@@ -87,7 +88,8 @@ def without_arguments(function: str) -> str:
         at -= 1
         depth += {")": 1, "(": -1}.get(name[at], 0)
     name = name[:at]
-    if name.endswith(">") and not re.search(r"\boperator \w", name):  # begins with its result
+    # The name begins with its return type
+    if name.endswith(">") and not re.search(r"\boperator \w", name):
         depth = 0
         for at in reversed(range(len(name))):
             depth += {">": 1, ")": 1, "<": -1, "(": -1}.get(name[at], 0)
@@ -97,7 +99,7 @@ def without_arguments(function: str) -> str:
 
 
 def folded(data: Path, event: str, *options: str) -> Counter[str]:
-    """Folded stacks of the samples of an event, weighed by their periods."""
+    """Return folded stacks of the samples of an event, weighted by their periods."""
     found: Counter[str] = Counter()
     for sample in samples(data, *options):
         if sample.event == event and sample.frames:
@@ -106,9 +108,12 @@ def folded(data: Path, event: str, *options: str) -> Counter[str]:
 
 
 def off_cpu(data: Path, *options: str) -> Counter[str]:
-    """ns off the CPU by stack: from each switch-out to the task's next switch-in, or to the last
-    event of all, or until it wakes up another; in its state, which is not known of one that runs
-    again without a wake-up."""
+    """Return ns off the CPU by stack and state.
+
+    The time lasts from each switch-out to the task's next switch-in, to the end of the recording,
+    or until the task wakes up another one. The state is unknown for a task that runs again without
+    a wake-up.
+    """
     found: Counter[str] = Counter()
     out: dict[int, tuple[Sample, bool, int]] = {}
 
@@ -125,12 +130,12 @@ def off_cpu(data: Path, *options: str) -> Counter[str]:
             found[f"{before.stack};[runnable]"] += whole - blocked
 
     last = 0
-    early: set[int] = set()  # woken on the way to sleep, before the switch is recorded
+    early: set[int] = set()  # woken while going to sleep, before the switch is recorded
     for sample in samples(data, *options):
         last = max(last, sample.ns)
         if sample.event == "sched:sched_waking":
             early.discard(sample.tid)
-            if sample.tid in out:  # it runs: its switch-in was not recorded
+            if sample.tid in out:  # it runs although its switch-in was not recorded
                 add(out.pop(sample.tid), sample.ns, True)
             woken = int(re.search(r" pid=(\d+)", sample.text)[1])  # type: ignore[index]
             if woken not in out:
@@ -142,7 +147,7 @@ def off_cpu(data: Path, *options: str) -> Counter[str]:
             switch = re.search(r"prev_pid=(\d+) .*prev_state=(\S+) .*next_pid=(\d+)", sample.text)
             assert switch
             prev, state, following = int(switch[1]), switch[2], int(switch[3])
-            if prev in out:  # the same
+            if prev in out:  # same name
                 add(out.pop(prev), sample.ns, True)
             if following in out:
                 add(out.pop(following), sample.ns, True)

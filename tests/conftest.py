@@ -15,11 +15,11 @@ from fixtures import Core, Driver, Fake, Invoke
 from fusetools import cli
 from fusetools import core as binding
 
-# The suite's rules, and what tests them.
+# The suite's rules and their tests.
 pytest_plugins = ["second_runs", "limits", "pytester"]
 
 FILESYSTEMS = Path(__file__).parent / "filesystems"
-# Seconds of a test in a guest: two tries of tests/vm/vm.py, whose limit is PATIENCE.
+# Timeout in seconds of a test in a guest: two tries of tests/vm/vm.py with its limit PATIENCE.
 GUEST = 900.0
 
 
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    # Behind `nohup` or `&` it is ignored, by what a test starts, too: that would not end by Ctrl-C.
+    # Behind `nohup` or `&` SIGINT is ignored, also by a test's children: Ctrl-C would not end them.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -55,8 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("filesystems")
         if item.get_closest_marker("vm") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(GUEST))
-        # pytest --dist loadgroup: there is one recording at a time on this host; a file's tests in
-        # a virtual machine share what one of them recorded.
+        # Group tests for pytest --dist loadgroup.¶Only one recording runs at a time on this host.
+        # Tests of one file in a virtual machine share what one of them recorded.
         if item.get_closest_marker("live"):
             item.add_marker(pytest.mark.xdist_group("live"))
         elif item.get_closest_marker("vm"):
@@ -98,7 +98,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 @pytest.fixture
 def run() -> Invoke:
     def invoke(*args: str) -> Result:
-        # A defect of our own is raised.
+        # Return a function that runs a command; defects of fusetools raise.
         result = CliRunner().invoke(cli.main, args, env={"FUSETOOLS_DEBUG": "1"})
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -109,7 +109,7 @@ def run() -> Invoke:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Chromium without a screen, of Selenium."""
+    """Return headless Chromium, driven by Selenium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     chromedriver = shutil.which("chromedriver")
     if not chromium or not chromedriver:
@@ -131,7 +131,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # Nothing is asked of the network, also not where there is a proxy.
+    # Nothing is requested from the network, not even if there is a proxy.
     os.environ["SE_OFFLINE"] = "true"
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
     try:

@@ -1,4 +1,5 @@
-"""Which functions of an x86-64 file keep a frame pointer, as readelf shows its unwind tables."""
+"""Functions of an x86-64 file that keep a frame pointer, from the unwind tables that readelf
+prints."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from pathlib import Path
 
 
 def by_readelf(path: Path) -> float | None:
-    """Of the functions that save rbp, the share, by bytes, whose frame is found by it."""
+    """Return the share, by bytes, of functions whose frame is found through rbp, of those that save
+    it."""
     kept = lost = 0
     command: list[str | Path] = ["readelf", "--debug-dump=frames", path]
-    # It complains about what it does not know, such as signal frames.
+    # readelf complains about unknown frames, such as signal frames.
     shown = subprocess.run(command, capture_output=True, text=True).stdout
     assert " FDE " in shown
     for entry in shown.split("\n\n"):

@@ -1,4 +1,4 @@
-"""Outputs kept in tests/golden: `BLESS=1 pytest` writes them anew, git shows what changed."""
+"""Outputs kept in tests/golden: `BLESS=1 pytest` rewrites them, git shows what changed."""
 
 from __future__ import annotations
 

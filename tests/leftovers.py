@@ -1,4 +1,4 @@
-"""What a recording could leave behind on a host, seen before and after it."""
+"""Everything that a recording could leave behind on a host, compared before and after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
 RUN = Path("/run/fusetools")
-# Of the kernel, that function_graph and the recorder change.
+# Settings of the kernel that function_graph and the recorder change.
 SETTINGS = (
     TRACEFS / "current_tracer",
     TRACEFS / "tracing_on",
@@ -26,7 +26,8 @@ SETTINGS = (
 
 
 def state() -> dict[str, str]:
-    """By what it is: probes, instances of tracefs, ftrace's settings, mounts, cgroups, notes."""
+    """Return leftovers by kind: probes, instances of tracefs, ftrace's settings, mounts, cgroups,
+    notes."""
     found = {str(path): _text(path) for path in SETTINGS}
     for name in ("uprobe_events", "kprobe_events", "dynamic_events"):
         lines = _text(TRACEFS / name).splitlines()
@@ -41,7 +42,7 @@ def state() -> dict[str, str]:
 
 
 def processes(words: list[str]) -> list[int]:
-    """Those that have one of these words in their command line; not this one."""
+    """Return processes with one of these words in their command line, except this one."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -52,7 +53,7 @@ def processes(words: list[str]) -> list[int]:
 
 
 def hidden(folder: Path) -> list[str]:
-    """What is not for its user."""
+    """Return files that are readable for others than their user."""
     return sorted(name for name in _names(folder) if name.startswith("."))
 
 

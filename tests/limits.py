@@ -1,8 +1,8 @@
-"""The limit behind pytest-timeout's: for a test that its signal does not end.
+"""A second limit behind pytest-timeout's, for a test that its signal does not end.
 
-pytest-timeout ends a test once and lets it clean up. A clean-up may hang, too, and so may code that
-no signal interrupts. Then this ends the process, without asking Python. Under xdist the test has
-failed, and another process goes on with the rest.
+pytest-timeout ends a test once and lets it clean up. The clean-up may hang, and so may code that no
+signal interrupts. Then this limit ends the process without Python's help. Under xdist the test has
+failed, and another process runs the remaining tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 import pytest
 
-CLEANING = 240.0  # seconds after its limit, or its failure, that a test may take to clean up
+CLEANING = 240.0  # seconds that a test may use to clean up after its limit or failure
 STDERR = pytest.StashKey[int]()
 
 
@@ -37,7 +37,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    # pytest has cancelled it, as somebody might look at the failure in a debugger.
+    # pytest has cancelled the limit, as a person might look at the failure in a debugger.
     if isinstance(node, pytest.Item):
         _end_after(node, CLEANING)
 

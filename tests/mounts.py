@@ -15,13 +15,13 @@ from typing import Callable
 import pytest
 
 PR_SET_PDEATHSIG = 1
-# Tells a hang from a busy machine, and is no measure of anything.
+# Timeout to detect a hang on a busy machine; it measures nothing.
 HANGS = 120.0
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """One live test at a time of all runs on this host, as there is one recording at a time."""
+    """Run one live test at a time, of all test runs on this host."""
     with Path(tempfile.gettempdir(), "fusetools-live-tests.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         nobody_records()
@@ -29,13 +29,13 @@ def alone() -> Iterator[None]:
 
 
 def nobody_records() -> None:
-    """Returns when no recording is under way, of a test or of anybody else."""
+    """Wait until no recording is running, of a test or of another program."""
     with contextlib.suppress(FileNotFoundError), Path("/run/fusetools/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = HANGS) -> None:
-    """Returns when condition() holds; fails the test when it does not within that time."""
+    """Wait until condition() is true. Fail the test if it is not within that time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -44,7 +44,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = HANGS)
 
 
 def mount_entry(path: Path) -> list[str] | None:
-    """The fields of the mount's line in /proc/self/mountinfo, read without touching the mount."""
+    """Return the fields of the mount's line in /proc/self/mountinfo, without touching the mount."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split()
         if fields[4] == str(path):
@@ -53,7 +53,7 @@ def mount_entry(path: Path) -> list[str] | None:
 
 
 def connection(path: Path) -> int:
-    """The number that the kernel's tracepoints call the connection of this mount."""
+    """Return the connection's number in the kernel's tracepoints."""
     entry = mount_entry(path)
     assert entry is not None
     major, minor = map(int, entry[2].split(":"))
@@ -61,5 +61,5 @@ def connection(path: Path) -> int:
 
 
 def end_with_the_test() -> None:
-    """In a child: SIGTERM when the test run is killed."""
+    """Get SIGTERM when the test run is killed. For a child."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -14,7 +14,7 @@ from fusetools.results.envelope import SCHEMA
 
 
 def validate(value: object, name: str) -> None:
-    """Raise jsonschema.ValidationError if the value is not as docs/schema/NAME.json says."""
+    """Raise jsonschema.ValidationError if the value does not match docs/schema/NAME.json."""
     kinds = json.loads((schema.FOLDER / schema.SHARED).read_text())
     registry = Registry().with_resource(schema.SHARED, Resource.from_contents(kinds))
     made = json.loads((schema.FOLDER / f"{name}.json").read_text())
@@ -22,7 +22,7 @@ def validate(value: object, name: str) -> None:
 
 
 def held(name: str, text: str) -> dict[str, Any]:
-    """Return the object that a command printed, which is as its schema says."""
+    """Return the object that a command printed, validated by its schema."""
     value: dict[str, Any] = json.loads(text)
     validate(value, name)
     assert value["fusetools"] == __version__ and value["schema"] == SCHEMA

@@ -23,7 +23,7 @@ class Event(NamedTuple):
     text: str
 
     def number(self, field: str) -> int:
-        """The field's value, as `field=1` or `field 1`."""
+        """Return the field's value, from `field=1` or `field 1`."""
         found = re.search(rf"\b{field}[= ](-?\d+)", self.text)
         assert found, (field, self.text)
         return int(found[1])
@@ -35,14 +35,16 @@ class Event(NamedTuple):
 
 
 def needs_perf() -> None:
-    """Skips the test where there is no perf."""
+    """Skip the test if there is no perf."""
     if shutil.which("perf") is None:
         pytest.skip("this host has no perf")
 
 
 def events(recording: Path, switches: bool = False) -> list[Event]:
-    """In time order, with perf's own records of switches too. Skips the test where there is no
-    perf."""
+    """Return events in time order, including perf's own records of switches.
+
+    Skip the test without perf.
+    """
     needs_perf()
     fields = "comm,pid,tid,cpu,time,event,trace"
     command = ["perf", "script", "-f", "--ns", "-G", "-F", fields, "-i", str(recording)]

@@ -17,8 +17,8 @@ import pytest
 
 MARKERS = ("live", "filesystems", "vm")
 RUNS = 2
-MOST = 8  # more that fail are no matter of chance
-LIMIT = 1800.0  # seconds of one run; each test has a limit of its own, which is shorter
+MOST = 8  # more failures are not flaky
+LIMIT = 1800.0  # limit in seconds of one run; each test has a shorter limit of its own
 OPTIONS = ("kernels",)  # that tests depend on
 NOTE = "flaky.json"
 
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note by which name a test is run alone, "" if it gets no second run."""
+    """Note the name by which a test is run alone, "" if it gets no second run."""
     report = yield
     name = ""
     if any(item.get_closest_marker(marker) for marker in MARKERS):
@@ -50,11 +50,11 @@ def pytest_runtest_makereport(
 
 
 class SecondRuns:
-    """In the process that sees the reports of all tests."""
+    """Only the process that gets the reports of all tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.failed: dict[str, str] = {}  # name -> why
+        self.failed: dict[str, str] = {}  # name -> reason
         self.reports = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -69,8 +69,9 @@ class SecondRuns:
         flaky: dict[str, str] = {}
         if session.exitstatus == pytest.ExitCode.TESTS_FAILED and self.failed:
             flaky = self._again()
-            others = session.testsfailed - self.reports  # of other tests, and of collecting
-            cut = session.shouldfail or session.shouldstop  # the rest of the tests was not run
+            # Failures of other tests, and of collection
+            others = session.testsfailed - self.reports
+            cut = session.shouldfail or session.shouldstop  # the remaining tests were not run
             if len(flaky) == len(self.failed) and not others and not cut:
                 session.exitstatus = pytest.ExitCode.OK
         for name, why in flaky.items():
@@ -81,7 +82,7 @@ class SecondRuns:
         (target / NOTE).write_text(json.dumps(rows, indent=1) + "\n")
 
     def _again(self) -> dict[str, str]:
-        """Run what failed alone. Return what is flaky."""
+        """Run failed tests alone. Return the flaky ones."""
         print()
         if len(self.failed) > MOST:
             print(f"second runs: none, as more than {MOST} tests failed")
@@ -118,7 +119,7 @@ class SecondRuns:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """Return the first line of what a test failed with."""
+    """Return the first line of a test's error."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else report.longreprtext
     return (text.strip().splitlines() or ["no reason"])[0]

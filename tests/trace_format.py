@@ -1,4 +1,4 @@
-"""The rules of Chrome's Trace Event Format that an exported trace keeps."""
+"""Rules of Chrome's Trace Event Format that an exported trace follows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(events: list[dict[str, Any]]) -> None:
 
 
 def _nested(events: list[dict[str, Any]]) -> None:
-    """Spans of a thread lie in one another."""
+    """Spans of a thread are nested."""
     threads: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
     for e in events:
         if e["ph"] == "X":

@@ -40,7 +40,6 @@ KINDS = (".py", ".rs", ".md", ".1")
 # Generated texts, and folders whose texts are still to be rewritten.
 EXCLUDED = (
     "docs/commands.md",
-    "tests/",
     "fusetools/plan/",
     "fusetools/record/",
 )

@@ -1,6 +1,6 @@
-"""Speed, side by side with stock perf in one run, as ratios: `make bench`.
+"""Speed beside stock perf in the same run, as ratios: `make bench`.
 
-Prints and never asserts: machines differ. The recording is made by core/examples/make_recording.
+Prints and never asserts: machines differ. core/examples/make_recording makes the recording.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DATA = Path(__file__).parent / "data"
 
 
 def recording(events: int) -> Path:
-    """A recording of about that many events, made once."""
+    """Return a recording of about that many events, made once."""
     path = DATA / f"{events}.data"
     if not path.exists():
         DATA.mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def recording(events: int) -> Path:
 
 
 def timed(*commands: str, runs: int = 5) -> list[float]:
-    """Median seconds of each command: hyperfine runs them in one go, after a warm-up."""
+    """Return the median seconds of each command: hyperfine runs them together, after a warm-up."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = ["hyperfine", "-N", "--warmup", "1", "--runs", str(runs), "--style", "none"]
         command += ["--export-json", out.name, *commands]
@@ -40,7 +40,7 @@ def timed(*commands: str, runs: int = 5) -> list[float]:
 
 
 def peak_anonymous(command: list[str]) -> int:
-    """Peak of RssAnon (bytes) of the command, looked at every 2 ms."""
+    """Return the peak of RssAnon (bytes) of the command, sampled every 2 ms."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         peak = 0
         status = Path(f"/proc/{process.pid}/status")
@@ -79,7 +79,7 @@ def main() -> None:
     flame = f"{FUSETOOLS} flame --offcpu -i {data} -o {DATA / 'flame.folded'}"
     (ours[0],) = timed(flame)
     figures["flame_seconds"] = ours[0]
-    # What folds the same stacks, where it is installed.
+    # Return the commands that fold the same stacks, if installed.
     for folder in ("stackcollapse-perf.pl", "inferno-collapse-perf"):
         if shutil.which(folder):
             (theirs,) = timed(f"sh -c 'perf script -i {data} | {folder} >/dev/null'", runs=1)

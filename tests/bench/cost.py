@@ -1,9 +1,10 @@
-"""What recording costs a workload, beside other tools, in turn, as ratios: part of `make bench`.
+"""Overhead of recording beside other tools, in turn, as ratios: part of `make bench`.
 
-A loop of stat, by fusetools at each detail, bpftrace, `perf record -g` and `strace -c` (where they
-are installed), on the sample client as shipped and on bindfs; the CPU time that recording adds, and
-what the recording says of it; seconds of `record -- true`; bytes of a request; what `top` takes.
-Needs root. Prints and never asserts: machines differ.
+The workload is a loop of stat. The tools are fusetools at each level of detail, bpftrace, `perf
+record -g` and `strace -c` (if installed). The mounts are the sample client as shipped and bindfs.
+Measured are the CPU time that recording adds, the overhead that the recording reports, seconds of
+`record -- true`, bytes per request, and the CPU time of `top`. Needs root. Prints and never
+asserts: machines differ.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from fusetools.experiments.estimate import estimate
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "samples/build"
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
-# us of a stat: of the quarter of 200 batches of 50 that is quickest. The first line of its input
-# lets it begin.
+# Time of a stat in us: the fastest quarter of 200 batches of 50. The program starts at the first
+# line of its input.
 LOOP = """
 import os, sys, time
 input()
@@ -47,7 +48,7 @@ print("QUICK", sorted(found)[50], "CPU", used() - before)
 
 @contextmanager
 def mounted(folder: Path, kind: str) -> Iterator[tuple[Path, int]]:
-    """A file below a mount of that kind, and its daemon, which is a child of ours."""
+    """Yield a file below a mount of that kind, and its daemon, which is a child of this process."""
     tree, mount = folder / "tree", folder / kind
     if not tree.exists():
         subprocess.run([BUILD / "make_tree", tree], check=True)
@@ -80,7 +81,7 @@ def run(prefix: list[str], loop: list[str]) -> float:
 
 
 def by_bpftrace(loop: list[str], probes: list[str]) -> float:
-    """With histograms of requests and callbacks, once they are armed."""
+    """Return a bpftrace program with histograms of requests and callbacks."""
     events = ["tracepoint:fuse:fuse_request_send { @begin[args->unique] = nsecs; }"]
     events += ["tracepoint:fuse:fuse_request_end { @took = hist(nsecs - @begin[args->unique]); }"]
     for place in probes:
@@ -101,7 +102,7 @@ def by_bpftrace(loop: list[str], probes: list[str]) -> float:
 
 
 def callbacks() -> list[str]:
-    """Of the sample client: FILE:ADDRESS of what a stat calls."""
+    """Return FILE:ADDRESS of the sample client's functions that a stat calls."""
     (library,) = (BUILD / "as-shipped").glob("libcvmfs_fuse3.so.*")
     text = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"(\w+) t _ZN5cvmfsL\d+cvmfs_(?:lookup|getattr)E", text)
@@ -159,7 +160,7 @@ def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
     print(f"  record -- true           {min(times):6.2f} s")
 
 
-# Stats until its input ends, at most so many a second.
+# A program that calls stat until its input ends, at a limited rate.
 PACED = """
 import os, select, sys, time
 begin, n, most = time.monotonic(), 0, float(sys.argv[2])
@@ -173,8 +174,8 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 
 def watch(path: Path) -> None:
-    """CPU time that `top` takes, perf's included, beside 5,000 requests a second and beside as many
-    as two callers make."""
+    """Print the CPU time that `top` takes, including perf's, beside 5,000 requests per second and
+    beside two callers at full speed."""
     command = [*FUSETOOLS, "top", "--mount", str(path.parents[1]), "--json"]
     for callers, most in ((1, 5000 / 3), (2, float("1e9"))):
         loop = [sys.executable, "-c", PACED, str(path), str(most)]
@@ -196,7 +197,8 @@ def watch(path: Path) -> None:
 
 
 def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
-    """CPU time of caller and daemon, both on one CPU, which other work hardly changes."""
+    """Return the CPU time of caller and daemon, both on one CPU, which other work hardly
+    changes."""
     subprocess.run(["taskset", "-a", "-c", "-p", "0", str(daemon)], check=True, capture_output=True)
     loop = ["taskset", "-c", "0", sys.executable, "-c", LOOP, str(path)]
     data = folder / "perf.data"
@@ -225,7 +227,7 @@ def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
 
 
 def of_threads(pid: int) -> int:
-    """ns of CPU time."""
+    """Return CPU time in ns."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

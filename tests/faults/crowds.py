@@ -1,10 +1,10 @@
-"""`stuck` beside a crowd of an ordinary user: `crowds.py [--idle] [KIND COUNT [SIZE]]`.
+"""Runs `stuck` beside a crowd of an ordinary user's processes.
 
-Without a kind (tests/live/crowd.py) each of CROWDS. In a mount namespace of its own a
-mount hangs (--idle: nothing waits there), and `fusetools stuck` is asked. A line of JSON for each
-crowd: its name, the exit status, the mount's state, what is not known, and the seconds it took.
-`left` is no crowd: a process of fusetools waits alone, left behind by a command.
-Status 1: an exit status of 0 beside a hang.
+`crowds.py [--idle] [KIND COUNT [SIZE]]`. Without a kind (tests/live/crowd.py) each of CROWDS is
+run. A mount hangs in a mount namespace of its own (--idle: nothing waits there), and `fusetools
+stuck` runs. Prints a line of JSON for each crowd: its name, the exit status, the mount's state,
+unknown facts, and the duration in seconds. `left` is not a crowd: a process of fusetools that a
+command left behind waits alone. Exits with 1 if an exit status was 0 beside a hang.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROOT = Path(__file__).parents[2]
 LIVE = ROOT / "tests" / "live"
 CLONE_NEWNS, MS_REC_PRIVATE, MNT_DETACH = 0x20000, 0x44000, 2
 PR_SET_PDEATHSIG = 1
-LONG = 1.5  # seconds that a caller waits before anybody looks
+LONG = 1.5  # seconds that a caller waits before the first look
 OPEN = 20_000  # descriptors
 CROWDS = (
     "nobody", "descriptors 200 20000", "descriptors 1000 1000", "threads 21000",
     "threads 21000 PATH", "threads 200 PATH", "forks 50", "waiting 2000", "named 50",
     "namespaces 100 1000", "commands 100", "callers 1000 PATH", "left",
 )  # fmt: skip
-# A command that looks at a path, and gives up.
+# A command that looks up a path, and gives up.
 LEAVE = """
 import os, sys
 from fusetools.host.files import bounded
@@ -51,13 +51,13 @@ def libc(function: str, *arguments: object) -> None:
 
 
 def end_with_us() -> None:
-    """In a child: SIGKILL when this process is killed."""
+    """Get SIGKILL when this process is killed. For a child."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def started(*command: object) -> Iterator[subprocess.Popen[str]]:
-    """A group of processes whose first one has said a word; killed in the end."""
+    """Yield a group of processes whose first one has printed a word; kill the group at the end."""
     process = subprocess.Popen(
         [sys.executable, *map(str, command)],
         stdin=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ def started(*command: object) -> Iterator[subprocess.Popen[str]]:
 
 @contextlib.contextmanager
 def mount(delay: float) -> Iterator[Path]:
-    """A mount whose lookups take so long, seen in this mount namespace alone."""
+    """A mount whose lookups take that long, visible in this mount namespace alone."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         path = Path(folder, "mount")
@@ -88,7 +88,7 @@ def mount(delay: float) -> Iterator[Path]:
             try:
                 yield path
             finally:
-                # The daemon's end, which comes next, ends what waits there.
+                # The daemon's end, which follows, ends the waiting processes.
                 libc("umount2", os.fsencode(path), MNT_DETACH)
 
 
@@ -99,7 +99,7 @@ def waits(caller: subprocess.Popen[bytes]) -> bool:
 
 
 def asked(path: Path) -> dict[str, Any]:
-    """What stuck says of the mount."""
+    """Return stuck's answer for the mount."""
     begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "fusetools", "stuck", "--json", "--mount", str(path)],
@@ -128,13 +128,13 @@ def asked(path: Path) -> dict[str, Any]:
 
 
 def beside(crowd: str, idle: bool) -> dict[str, Any]:
-    """The crowd comes first: its processes have the lower numbers."""
+    """Start the crowd first: its processes get the lower numbers."""
     kind, *more = crowd.split()
     asks = bool(more) and more[-1] == "PATH"
     with contextlib.ExitStack() as stack:
         if kind not in ("nobody", "left") and not asks:
             stack.enter_context(started(LIVE / "crowd.py", kind, *more))
-        # Who waits for the mount can only end after it.
+        # Callers of the mount can only end after it.
         with mount(0 if idle else 1000) as path:
             if asks:
                 words = [word.replace("PATH", f"{path}/file") for word in more]

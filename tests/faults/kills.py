@@ -1,10 +1,11 @@
-"""Kills recordings at random moments: `kills.py N [--seed S] [--seconds MOST] [--hold SECONDS]`.
+"""Kills recordings at random moments.
 
-Each time `kill -9` hits fusetools, one of its children, or all of them, at a random moment of
-`record -- WORKLOAD` or `trace`. The next recording or `fusetools clean` then has to leave nothing,
-also no process, and what was recorded has to be readable. Other live tests get their turn after
-so many seconds. Prints how many kills hit whom; status 1: something was left. With a file's name
-in FUSETOOLS_KILLS a line of what came out is added to it.
+`kills.py N [--seed S] [--seconds MOST] [--hold SECONDS]`. Each time `kill -9` hits fusetools, one
+of its children, or all of them, at a random moment of `record -- WORKLOAD` or `trace`. The next
+recording or `fusetools clean` must then leave nothing behind, and the recorded data must be
+readable. Other live tests get their turn every --hold seconds. Prints how many kills hit which
+process; exits with 1 if something was left. If FUSETOOLS_KILLS names a file, a line with the result
+is appended to it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ TARGETS = ("fusetools", "child", "all", "group")
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, and theirs."""
+    """Return children and their descendants."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -62,7 +63,7 @@ def kill(pids: list[int]) -> int:
 
 
 def strike(process: subprocess.Popen[bytes], target: str, random_: random.Random) -> str:
-    """Kills; returns the names of who was hit, "" where all had ended."""
+    """Kill the chosen processes. Return their names, "" if all had exited."""
     if process.poll() is not None:
         return ""
     below = descendants(process.pid)
@@ -106,7 +107,7 @@ def record(mount: Path, output: Path) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def mounted(place: Path) -> Iterator[tuple[Path, int]]:
-    """The sample file system and its daemon's pid, while no other live test runs."""
+    """Yield the sample file system and its daemon's pid, while no other live test runs."""
     mount = place / "mount"
     samplefs = BUILD / "with-symbols" / "samplefs"
     options: list[str | Path] = ["-f", "--socket", place / "socket", "--kernel-cache", "0"]
@@ -124,7 +125,7 @@ def mounted(place: Path) -> Iterator[tuple[Path, int]]:
 
 
 def orphans(daemon: int) -> list[int]:
-    """What is left of recordings' processes: whoever loses its parent becomes a child of ours."""
+    """Return what is left of recordings' processes: orphans become children of this process."""
     for _ in range(100):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         alive = [pid for pid in map(int, children) if pid != daemon]
@@ -133,12 +134,12 @@ def orphans(daemon: int) -> list[int]:
                 os.waitpid(pid, os.WNOHANG)
         if not alive:
             break
-        time.sleep(0.02)  # who was killed may not have ended yet
+        time.sleep(0.02)  # killed processes may not have exited yet
     return alive
 
 
 class Unmerged(Exception):
-    """What merge said."""
+    """Return merge's output."""
 
 
 class Campaign:
@@ -152,7 +153,7 @@ class Campaign:
         self.seconds = 0.0
 
     def measure(self, mount: Path) -> None:
-        """How long a recording takes; the first one fills caches."""
+        """Return the duration of a recording; the first one fills caches."""
         for _ in range(2):
             begin = time.monotonic()
             assert record(mount, self.place / "perf.data").wait() == 0
@@ -167,7 +168,7 @@ class Campaign:
         process = start(trace) if streams else record(mount, output)
         time.sleep(self.random.uniform(0.15, 1.05) * self.seconds)
         hit = strike(process, self.random.choice(TARGETS), self.random)
-        if streams:  # which has no end of its own
+        if streams:  # the command would not end by itself
             process.send_signal(signal.SIGINT)
         status = process.wait()
         first = "" if streams else (self.place / "said").read_text(errors="replace")
@@ -175,7 +176,7 @@ class Campaign:
             self.hits[f"{hit} of trace" if streams else hit] += 1
         else:
             self.after["too late"] += 1
-        # Whoever comes next clears up: another recording, or clean.
+        # The next command cleans up: another recording, or clean.
         again = self.random.random() < 0.3
         next_ = record(mount, self.place / "perf.data") if again else start(["clean"])
         what = f"kill {self.number} (seed {self.seed}, {hit or 'nobody'})"
@@ -202,10 +203,10 @@ class Campaign:
             beside = part.with_name(part.name + FTRACE)
             try:
                 if part.name.endswith(FTRACE) and part.with_name(part.stem) in parts:
-                    continue  # what it is read with is in its turn
+                    continue  # the command that reads it depends on its form
                 fusetools.open(self.merged(part, beside) if beside in parts else part).counts()
             except (fusetools.Error, Unmerged) as error:
-                # A perf that was killed has written no names of its events: that is reported.
+                # A killed perf has not written the names of its events, which is reported.
                 if "perf" not in hit or "never finished" not in str(error):
                     self.left.append(f"{what}: {part.name} cannot be read: {error}")
                 self.after["of that without names"] += 1
@@ -214,7 +215,7 @@ class Campaign:
         self.after["a recording" if parts else "nothing recorded yet"] += 1
 
     def merged(self, part: Path, beside: Path) -> Path:
-        """What is there once the command has been run that reading one part advises."""
+        """Return the result of the command that reading one part recommends."""
         try:
             fusetools.open(part)
         except fusetools.Error as error:
@@ -239,15 +240,15 @@ def main() -> int:
     library = ctypes.CDLL(None)
     if (
         library.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        or library.unshare(CLONE_NEWNS)  # others mount what they want meanwhile
+        or library.unshare(CLONE_NEWNS)  # other processes mount and unmount meanwhile
         or library.mount(None, b"/", None, MS_REC_PRIVATE, None)
     ):
         parser.error("neither a subreaper nor a mount namespace of our own: run it as root")
-    # A background shell ignores SIGINT, and what it starts inherits that.
+    # A background shell and its children ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begin = time.monotonic()
-    # Below a path that is short enough for the daemon's socket.
+    # Use a path that is short enough for the daemon's socket.
     place = Path(tempfile.mkdtemp(prefix="fusetools-kills-"))
     campaign = Campaign(query.seed, place)
 

@@ -1,7 +1,7 @@
-"""Tries combinations of limits, options, faults and kills on recordings that a user makes by sudo,
-and counts tokens of others' stacks that the user can read: leaks.py N [--seed S] [--seconds T].
+"""Tries combinations of limits, options, faults and kills on recordings that a user makes by sudo.
 
-Each combination is printed with the seed and its number, so that it can be tried again alone.
+`leaks.py N [--seed S] [--seconds T]` counts tokens of other users' stacks that the user can read.
+Each combination is printed with the seed and its number, so that it can be repeated alone.
 """
 
 from __future__ import annotations

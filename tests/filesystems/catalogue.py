@@ -1,6 +1,6 @@
-"""The file systems that are tried: how each is mounted on a directory of given files.
+"""The tested file systems: how to mount each on a directory of given files.
 
-Each is a function of a Place; `FILE_SYSTEMS` has them by name, with what they can do.
+Each is a function of a Place; `FILE_SYSTEMS` lists them by name, with their features.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import pytest
 HERE = Path(__file__).parent
 DAEMONS = HERE / "daemons"
 BUILD = HERE / "build"
-MARK = "slowed"  # in the path of every file that the delay library is for
+MARK = "slowed"  # in the path of every file that the delay library slows down
 DELAY_MS = 17
 FILES, LINKS, SLOW = 13, 5, 3  # prime
 # A system call of a Go program that waits for the file system below.
 IN_GO = r"(?i)syscall\.[^;]*syscall[^;]*;.*;fuse_(?!dev)"
-SLOW_SIZE = 300_000  # more than a block of any of them
+SLOW_SIZE = 300_000  # larger than a block of any of them
 
 Word = Union[str, Path]
 
 
 class Place:
-    """A folder for one file system, its daemons and mounts; everything ends with `clean`.
+    """A folder for one file system, its daemons and mounts; `clean` ends everything.
 
-    source: the given files (source/given/…, source/slowed/…), to be served on mount. source is
-    itself a mount, of a file system that can be slow, where the daemon cannot be made so.
+    source: the given files (source/given/…, source/slowed/…), to be served on mount. If the daemon
+    cannot be slowed down, source is itself a mount of a file system that can.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class Place:
     def spawn(
         self, *command: Word, stdin: int | IO[bytes] = subprocess.DEVNULL, stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts a daemon, or a helper of one, that can be made slow."""
+        """Start a daemon, or its helper, with the delay library."""
         environment = os.environ | {
             "LD_PRELOAD": str(BUILD / "delay.so"),
             "DELAY_MARK": MARK,
@@ -77,13 +77,13 @@ class Place:
     def serve(
         self, *command: Word, on: Path | None = None, stdin: int | IO[bytes] = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Starts a daemon; returns when it has mounted its file system (by default, on `mount`)."""
+        """Start a daemon. Return when it has mounted its file system (by default, on `mount`)."""
         process = self.spawn(*command, stdin=stdin)
         self.wait(process, on or self.mount)
         return process
 
     def wait(self, process: subprocess.Popen[bytes], path: Path) -> None:
-        """Returns when that daemon has mounted its file system."""
+        """Wait until that daemon has mounted its file system."""
         self.mounted.append(path)
         mounts.wait_until(
             lambda: mounts.mount_entry(path) is not None or process.poll() is not None,
@@ -92,10 +92,10 @@ class Place:
         assert mounts.mount_entry(path) is not None, (self.folder / "stderr").read_text()
 
     def slow_below(self) -> None:
-        """Serves the given files through a bindfs that can be slow: for a static daemon or Go's."""
+        """Serve the given files through a slowed bindfs: for a static daemon or a Go program."""
         below = self.source.rename(self.folder / "below")
         self.source.mkdir()
-        # No cache in between: what the daemon asks for is read, and no more.
+        # No cache in between: exactly the requested data is read.
         self.serve("bindfs", "-f", "-o", "direct_io", below, self.source, on=self.source)
 
     def unmount(self, path: Path) -> None:
@@ -103,7 +103,7 @@ class Place:
         self.mounted.remove(path)
 
     def clean(self) -> list[str]:
-        """Unmounts and ends everything; returns what did not end by itself."""
+        """Unmount and end everything. Return what did not end by itself."""
         left: list[str] = []
         for path in reversed(self.mounted[:]):
             if mounts.mount_entry(path) is not None:
@@ -125,12 +125,12 @@ class Place:
 
 
 def content(i: int) -> bytes:
-    """What is in given/file-{i}."""
+    """Return the content of given/file-{i}."""
     return bytes([65 + i]) * (4096 * (i + 1) + i)
 
 
 def give(directory: Path) -> None:
-    """Makes the files that are read: the same for every file system, and for every run."""
+    """Create the files to read: the same for every file system and every run."""
     given, slow = directory / "given", directory / MARK
     given.mkdir()
     slow.mkdir()
@@ -139,19 +139,19 @@ def give(directory: Path) -> None:
     for i in range(LINKS):
         (given / f"link-{i:02}").symlink_to(f"file-{i:02}")
     for i in range(SLOW):
-        # Not compressible: an image holds it in blocks of its own.
+        # Incompressible: an image holds it in blocks of its own.
         (slow / f"{MARK}-{i}").write_bytes(os.urandom(SLOW_SIZE))
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """start: mounts it in a place; returns the daemon. needs: commands.
+    """A file system.
 
-    direct: the daemon itself, or a process it talks to, sleeps in injected_delay(); else it waits
-    for the file system below it. names: the daemon answers through libfuse's library, which
-    has what files requests are about. sleeps: a regular expression for the stack of a thread of
-    the daemon that is made slow: its innermost function and, where other waits have the same, what
-    it does in the kernel. cannot: what the workload cannot do there.
+    start: mounts it in a place and returns the daemon. needs: commands. direct: the daemon, or its
+    helper, sleeps in injected_delay(); else it waits for the file system below it. names: the
+    daemon answers through libfuse's library, which knows the files of requests. sleeps: a regular
+    expression for the stack of a slowed daemon's thread: its innermost function and, if other waits
+    have the same one, kernel functions. cannot: parts of the workload that it does not support.
     builds: the daemon, of daemons/Makefile.
     """
 
@@ -195,7 +195,7 @@ def run(*command: Word) -> None:
 
 
 def make(*targets: str) -> None:
-    """Builds programs of daemons/Makefile, or skips for the reason that make gives."""
+    """Build programs of daemons/Makefile, or skip with make's error as the reason."""
     made = subprocess.run(["make", "-s", "-C", DAEMONS, *targets], capture_output=True, text=True)
     if made.returncode:
         pytest.skip(f"cannot build {' '.join(targets)}: {made.stderr.strip().splitlines()[-1]}")
@@ -208,7 +208,7 @@ def bindfs(place: Place) -> subprocess.Popen[bytes]:
 
 @file_system("sshfs", names=True, sleeps="(sem_wait|futex_[^;]*wait)")
 def sshfs(place: Place) -> subprocess.Popen[bytes]:
-    """To an sftp-server through two pipes: no network, no ssh."""
+    """Connect to an sftp-server through two pipes: no network, no ssh."""
     server = "/usr/lib/openssh/sftp-server"
     if not Path(server).exists():
         pytest.skip(f"there is no {server}: apt-get install openssh-sftp-server")
@@ -264,7 +264,7 @@ def ntfs_3g(place: Place) -> subprocess.Popen[bytes]:
     with image.open("wb") as file:
         file.truncate(16 << 20)
     run("mkntfs", "--force", "--fast", "--quiet", image)
-    # Filled by a mount of its own, so that the other one's daemon has read nothing of it.
+    # Fill it through another mount, so that the tested daemon has no data of it in memory.
     filling = place.serve("ntfs-3g", "-o", "no_detach", image, place.mount)
     run("cp", "-a", *place.source.iterdir(), place.mount)
     run("umount", place.mount)
@@ -318,7 +318,7 @@ def rclone(place: Place) -> subprocess.Popen[bytes]:
 
 @file_system(names=True)
 def pyfuse3(place: Place) -> subprocess.Popen[bytes]:
-    """With PyPI's pyfuse3 where this Python has it, else with Debian's."""
+    """Use PyPI's pyfuse3 if this Python has it, else Debian's."""
     for python in (sys.executable, "/usr/bin/python3"):
         if subprocess.run([python, "-c", "import pyfuse3"], capture_output=True).returncode == 0:
             return place.serve(python, DAEMONS / "pyfuse3fs.py", place.source, place.mount)
@@ -339,7 +339,7 @@ def own_protocol(place: Place) -> subprocess.Popen[bytes]:
 
 
 def require(*commands: str) -> None:
-    """Skips where this host cannot run these, or has nothing to count requests by."""
+    """Skip if this host cannot run these, or cannot count requests."""
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting file systems needs root and /dev/fuse")
     if absent := [command for command in commands if not shutil.which(command)]:

@@ -1,4 +1,4 @@
-"""Records a workload on a file system; beside it, others count the same."""
+"""Records a workload on a file system, while other tools count the same requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKLOAD = BUILD / "workload"
 
 @dataclass(frozen=True)
 class Request:
-    """A request as the kernel's tracepoints have it, recorded and printed by stock perf."""
+    """A request as in the kernel's tracepoints, recorded and printed by stock perf."""
 
     unique: int
     operation: str
@@ -52,7 +52,7 @@ class Delay:
 
 
 class Independent:
-    """A second perf that records the requests of a connection from `with` to its end."""
+    """Another perf that records the requests of a connection from `with` to its end."""
 
     def __init__(self, folder: Path, connection: int) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Independent:
             command, preexec_fn=mounts.end_with_the_test, stderr=subprocess.PIPE, text=True
         )
         try:
-            # Both ends are opened for reading and writing: nobody waits for a perf that has failed.
+            # Open both ends for reading and writing: then nothing waits for a perf that has failed.
             with control.open("r+b", buffering=0) as to, answers.open("r+b", buffering=0) as back:
                 os.set_blocking(back.fileno(), False)
                 to.write(b"enable\n")
@@ -108,7 +108,7 @@ class Independent:
         ended: dict[int, int] = {}
         for line in text.splitlines():
             if line.lstrip().startswith("fusetools "):
-                continue  # asks each mount whether it answers, before and after it records
+                continue  # statfs, to check each mount before and after a recording
             found = re.match(
                 r".*? (\d+)\.(\d{9}):\s+fuse:fuse_request_(\w+):.* req (\d+)(?:.*FUSE_(\w+))?", line
             )
@@ -128,11 +128,11 @@ class Independent:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording, and what else is known of that time.
+    """A recording, and other tools' data about the same time.
 
-    daemon: its pid; doctor: what doctor said of the mount; progress: what record said. outcome: of
-    the workload, call -> {"calls": …, "errors": …}; traced: the same calls of another
-    round, by strace -c. left: what was not over when all was unmounted.
+    daemon: its pid; doctor: doctor's output for the mount; progress: record's output. outcome: of
+    the workload, call -> {"calls": …, "errors": …}; traced: the same calls in another round, by
+    strace -c. left: what was still in use when all was unmounted.
     """
 
     fs: FileSystem
@@ -154,7 +154,7 @@ class Recorded:
         return self.folder / "perf.data"
 
     def ask(self, *arguments: str) -> str:
-        """What a command prints about the recording."""
+        """Return the output of a command about the recording."""
         result = CliRunner().invoke(cli.main, [*arguments, "-i", str(self.data)])
         assert result.exit_code == 0, (arguments, result.output, result.exception)
         return result.stdout
@@ -163,27 +163,27 @@ class Recorded:
         return json.loads(self.ask(*arguments, "--json"))
 
     def rows(self) -> list[dict[str, str]]:
-        """Every request, as `export` has it."""
+        """Return every request, as `export` has it."""
         return list(csv.DictReader(io.StringIO(self.ask("export", "--format", "csv", "-o", "-"))))
 
     def stacks(self, *arguments: str) -> Counter[str]:
-        """Folded stacks: ns of each."""
+        """Return folded stacks: ns of each."""
         folded: Counter[str] = Counter()
         for line in self.ask("flame", *arguments, "-o", "-").splitlines():
             stack, _, value = line.rpartition(" ")
-            folded[stack] += round(float(value) * 1000)  # of us
+            folded[stack] += round(float(value) * 1000)  # Return us.
         return folded
 
     def operations(self) -> Counter[str]:
         return Counter(request.operation for request in self.requests)
 
     def delayed(self) -> int:
-        """ns of all delays."""
+        """Return the ns of all delays."""
         return sum(delay.end - delay.begin for delay in self.delays)
 
 
 def workload(place: Place, fs: FileSystem, directory: str, settled: Path) -> list[list[str]]:
-    """The commands of a round, which writes in a directory of its own."""
+    """Return the commands of a round, which writes in a directory of its own."""
     commands = [["read", place.mount / "given"]]
     if fs.writes:
         commands.append(["write", place.mount / directory])
@@ -193,7 +193,7 @@ def workload(place: Place, fs: FileSystem, directory: str, settled: Path) -> lis
 
 
 def add(outcomes: list[str]) -> dict[str, Any]:
-    """The sum of several workloads' outputs."""
+    """Return the sum of several workloads' outputs."""
     total: dict[str, Any] = {}
     for text in outcomes:
         for call, outcome in json.loads(text).items():
@@ -204,7 +204,7 @@ def add(outcomes: list[str]) -> dict[str, Any]:
 
 
 def strace(commands: list[list[str]], folder: Path) -> tuple[dict[str, int], dict[str, Any]]:
-    """Calls of each kind as strace -c counts them, and the outcome of the same workloads."""
+    """Return calls of each kind as strace -c counts them, and the outcome of the same workloads."""
     calls: Counter[str] = Counter()
     outcomes = []
     for command in commands:
@@ -225,7 +225,7 @@ def strace(commands: list[list[str]], folder: Path) -> tuple[dict[str, int], dic
 
 @contextlib.contextmanager
 def fusectl(folder: Path) -> Iterator[Path]:
-    """The directory of all connections: in a mount that nobody else sees, and that ends with us."""
+    """Yield the directory of all connections, in a private mount that ends with this process."""
     path = folder / "connections"
     path.mkdir()
     subprocess.run(["mount", "-t", "fusectl", "none", path], check=True)
@@ -241,7 +241,7 @@ def fusectl(folder: Path) -> Iterator[Path]:
 
 
 def doctor(mount: Path) -> dict[str, Any]:
-    """What doctor says of that mount."""
+    """Return doctor's output for that mount."""
     done = subprocess.run([FUSETOOLS, "doctor", "--json"], capture_output=True, text=True)
     for entry in json.loads(done.stdout)["mounts"]:
         if entry["path"] == str(mount):
@@ -251,7 +251,7 @@ def doctor(mount: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    """A file's content; nothing of a mount that does not answer."""
+    """Return a file's content; nothing for a mount that does not answer."""
     with contextlib.suppress(subprocess.TimeoutExpired, subprocess.CalledProcessError):
         return subprocess.run(["cat", path], check=True, capture_output=True, timeout=20).stdout
     return b""

@@ -1,7 +1,7 @@
 """Real file systems, each mounted, recorded and unmounted once.
 
-What is said of them is held against the kernel's tracepoints by another perf, strace on the
-workload, and the log of a library that makes their daemons slow.
+The independent sources are another perf on the kernel's tracepoints, strace on the workload, and
+the log of the library that slows their daemons down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from catalogue import DELAY_MS, FILE_SYSTEMS, FILES, MARK, SLOW, FileSystem
 from recorded import Delay, Recorded, record
 
 pytestmark = pytest.mark.live
-# A thread that sleeps for DELAY_MS is off the CPU for that time, but for the way there and back.
+# A thread that sleeps for DELAY_MS is off the CPU for that time, apart from the calls around the
+# sleep.
 SLEPT = DELAY_MS * 1_000_000 // 2
 
 
@@ -35,7 +36,7 @@ def only(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of `of` runs for each file system that it is about."""
+    """Run a test of `of` for each file system concerned."""
     which: Callable[[FileSystem], bool] = getattr(metafunc.function, "only", lambda _: True)
     names = [name for name, fs in FILE_SYSTEMS.items() if which(fs)]
     metafunc.parametrize("of", names, indirect=True)
@@ -45,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def recordings(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[FileSystem], Recorded]]:
-    """Records a file system when it is first asked for, in whatever order the tests run."""
+    """Record a file system when it is first requested, in whatever order the tests run."""
     results: dict[str, Recorded | BaseException] = {}
     folders: list[Path] = []
 
@@ -71,7 +72,7 @@ def recordings(
 
 @pytest.fixture
 def of(request: pytest.FixtureRequest, recordings: Callable[[FileSystem], Recorded]) -> Recorded:
-    """What was recorded of that file system, and what others saw of the same time."""
+    """Return the recording of that file system, with other tools' data about the same time."""
     return recordings(FILE_SYSTEMS[request.param])
 
 
@@ -90,14 +91,14 @@ def test_doctor_promises_what_is_recorded(of: Recorded) -> None:
 
 
 def test_the_workload_did_what_it_does_without_a_recording(of: Recorded) -> None:
-    """… and what it can do there is more than a little."""
+    """The file system supports a minimum of the workload."""
     for call, outcome in of.other_outcome.items():
         recorded = dict(of.outcome[call])
-        if call in ("open", "read", "opendir", "getdents64"):  # made by the slow part, too
+        if call in ("open", "read", "opendir", "getdents64"):  # the slow part also makes calls
             assert recorded["calls"] > outcome["calls"]
         elif call == "pread64" and {*outcome["errors"], *recorded["errors"]} == {"EINVAL"}:
-            # A daemon that opens its file with the caller's O_DIRECT, too, reads it into memory of
-            # malloc's, which is aligned by chance.
+            # A daemon that opens its file with the caller's O_DIRECT also reads the file into
+            # memory of malloc's, which is aligned by chance.
             assert recorded["calls"] == outcome["calls"]
         else:
             assert recorded == outcome, call
@@ -138,7 +139,7 @@ def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
         row = rows[request.unique]
         assert row["operation"] == request.operation
         assert (row["fate"] == "matched") == (request.end is not None), row
-    # Calls of the daemon that are no requests of their own: nobody waits for an answer.
+    # Calls of the daemon that are no requests of their own: no caller waits for an answer.
     others = {row["operation"] for row in of.rows() if not row["begin_ns"]}
     assert others <= {"forget", "batch_forget"}, others
     requests = of.json("hist")["recording"]["requests"]
@@ -148,7 +149,7 @@ def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
 
 
 def test_the_daemon_read_and_answered_each_request(of: Recorded) -> None:
-    """… but where two of the same length are under way at once, and which is which is not known."""
+    """Two calls of the same length at the same time cannot be told apart."""
     rows = [row for row in of.rows() if row["begin_ns"] and row["end_ns"]]
     spans = [(int(row["begin_ns"]), int(row["end_ns"])) for row in rows]
     known = 0
@@ -181,7 +182,7 @@ ONE_TO_ONE = {
 
 
 def test_system_calls_equal_straces(of: Recorded) -> None:
-    """By strace -c in a round of its own: calls that make a request each, and those by layer."""
+    """Counts of strace -c in another round: calls that make a request each, and calls by layer."""
     found: Counter[tuple[str, str]] = Counter()
     for h in of.json("hist")["histograms"]:
         if h["layer"] == "syscall":
@@ -198,7 +199,7 @@ def test_system_calls_equal_straces(of: Recorded) -> None:
 
 
 def around(of: Recorded) -> dict[Delay, dict[str, str]]:
-    """Each delay, and the request during which it was: of all that it lies in, the last begun."""
+    """Return each delay and its request: of all requests that contain it, the last begun."""
     found: dict[Delay, dict[str, str]] = {}
     rows = sorted(
         (row for row in of.rows() if row["begin_ns"] and row["end_ns"]),
@@ -220,15 +221,15 @@ def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None
         assert int(row["read_ns"]) < delay.begin and delay.end < int(row["reply_ns"]), (delay, row)
 
 
-# One thread of theirs reads a request, others work on it.
+# One thread of these reads a request, others work on it.
 HAND_OVER = ("rclone",)
-# Go lets any of its threads go on with what one did before it waited: a request is handed over, or
-# the thread answers that took it, by chance.
+# A goroutine may continue on any thread after a wait. By chance a request is handed over, or the
+# thread that took it answers.
 MOVES = ("gocryptfs",)
 
 
 def requests(of: Recorded) -> dict[int, dict[str, Any]]:
-    """What slow says of each, by its number."""
+    """Return slow's output for each request, by its number."""
     return {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
 
 
@@ -246,8 +247,8 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
                 continue
         assert meanwhile and meanwhile["blocked_ns"] is not None, request
         assert meanwhile["blocked_ns"] >= times * SLEPT, request
-        # So it was not on a CPU while it slept. How long it was before and after that, no limit
-        # holds for: a hypervisor that takes a CPU away does so unseen.
+        # So the request's thread was not on a CPU while it slept. The time before and after has no
+        # limit: a hypervisor may take the CPU unseen.
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
     moved = [unique for unique in delays if slowest[unique]["handed"]]
@@ -255,8 +256,8 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
 
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
-    """What the daemon's thread waited in is among the system calls that slow prints; or it says
-    that it is not known which thread that was."""
+    """The wait of the daemon's thread is among the system calls that slow prints; otherwise slow
+    reports that the thread is unknown."""
     if of.fs.name in HAND_OVER:
         text = " ".join(of.ask("slow", "-n", "10000").split())
         assert "which threads worked on it is not known" in text
@@ -286,7 +287,7 @@ def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
             if "daemon" in stage["name"].split("+"):
                 blocked[found["operation"]] += stage["parts_ns"].get("blocked", 0)
                 if of.fs.name in HAND_OVER and found["operation"] in operations:
-                    # Of one that the thread answered which took it, it is told.
+                    # slow reports it for a request answered by the thread that took it.
                     own = found["timed"] - found["handed"]
                     assert found["handed"] and (own or not stage["parts_ns"].get("on_cpu")), found
     if of.fs.name in HAND_OVER:
@@ -297,7 +298,7 @@ def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
 
 
 def waited(of: Recorded, stacks: Counter[str]) -> int:
-    """ns of the stacks in which this daemon sleeps."""
+    """Return ns of the stacks in which this daemon sleeps."""
     return sum(ns for stack, ns in stacks.items() if re.search(of.fs.sleeps, stack))
 
 
@@ -308,18 +309,19 @@ def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
 
 
 def test_waits_of_the_daemon_have_whole_stacks(of: Recorded) -> None:
-    """… by default, whatever the daemon was built with; else the fix is named."""
+    """Stacks are complete by default, however the daemon was built; else flame names the fix."""
     asked = ("--offcpu", "--layer", "daemon", "--state", "blocked")
     shown, stacks = of.json("flame", *asked), of.stacks(*asked)
     cut, total, notes = shown["cut_ns"], shown["total_ns"], shown["notes"]
     assert total > 0
     if of.fs.name == "own-protocol":
-        # It waits in open() and pread() for a FUSE file system below, interruptibly: which calls of
-        # these wait is not known before, and to copy the stacks of all is too dear.
+        # The daemon waits in open() and pread() for a FUSE file system below, interruptibly. These
+        # calls cannot be predicted, and copying all stacks is too expensive.
         (note,) = [note for note in notes if note["code"] == "stacks_cut"]
         assert note["fix"] == "fusetools record --call-graph dwarf -- WORKLOAD"
         return
-    # Where waits are many not each has its stack taken, and before some there was none alike.
+    # If waits are many, only some stacks are taken; the first waits have no similar one before
+    # them.
     bare = sum(ns for s, ns in stacks.items() if re.fullmatch(r"[^;]+(;entry_SYSCALL.*)?", s))
     assert not bare or "stacks_sampled" in {note["code"] for note in notes}
     for note in notes:
@@ -330,7 +332,7 @@ def test_waits_of_the_daemon_have_whole_stacks(of: Recorded) -> None:
 
 
 def test_flame_offwake_has_the_function_that_slept(of: Recorded) -> None:
-    """… and above it who ended that, or that this was not seen."""
+    """The frames above show the thread that ended the wait, or that it was not seen."""
     below: Counter[str] = Counter()
     for stack, ns in of.stacks("--offwake").items():
         waiter, _, waker = stack.partition(";--;")
@@ -340,7 +342,7 @@ def test_flame_offwake_has_the_function_that_slept(of: Recorded) -> None:
 
 
 def test_no_flame_says_that_a_sleeping_thread_ran(of: Recorded) -> None:
-    """What the daemon did for requests is on a CPU no longer than without the injected delays."""
+    """The daemon's time on a CPU for requests is not longer than without the injected delays."""
     ran = sum(ns for stack, ns in of.stacks("--requests").items() if stack.endswith(";[on CPU]"))
     served = of.json("flame", "--requests")["total_ns"]
     assert 0 < ran < served - len(of.delays) * SLEPT
@@ -355,22 +357,23 @@ def test_flame_requests_has_the_function_that_slept(of: Recorded) -> None:
 
 
 def test_slow_names_no_wrong_file(of: Recorded) -> None:
-    """A path that is shown of a slow request is that of a slowed file, or of its directory."""
+    """The path that slow shows for a request is that of a slowed file, or of its directory."""
     for row in around(of).values():
         assert not row["path"] or MARK in row["path"], row
 
 
-# Stripped low-level daemons that take writes as buffers, past the functions of the library's table.
+# Stripped low-level daemons that take writes as buffers, which bypass the functions of the
+# library's table.
 UNSEEN_WRITES = ("fuse-overlayfs", "pyfuse3")
 
 
 @only(lambda fs: fs.writes and ((fs.names and fs.name not in UNSEEN_WRITES) or fs.name in MOVES))
 def test_writes_name_their_file_and_size(of: Recorded) -> None:
-    """… which libfuse passes on without the request's number; their length is the kernel's."""
+    """libfuse passes these writes on without the request's number; their length is the kernel's."""
     writes = [row for row in of.rows() if row["operation"] == "write" and row["end_ns"]]
     assert len(writes) == of.operations()["write"] > 0
     for row in writes:
-        # Go's replies, with the inodes of what was made, are not seen.
+        # Go's replies with the inodes of created files are not seen.
         known = {"recorded/file-0"} if of.fs.names else {"recorded/file-0", ""}
         assert row["path"] in known, row
         headers = 40 + 40  # struct fuse_in_header and fuse_write_in, include/uapi/linux/fuse.h
@@ -381,7 +384,7 @@ def test_writes_name_their_file_and_size(of: Recorded) -> None:
 
 @only(lambda fs: fs.name in MOVES)
 def test_names_in_go_are_those_that_were_asked_for(of: Recorded) -> None:
-    """… of the workload's calls (daemons/workload.cc)."""
+    """Counts of the workload's calls (daemons/workload.cc)."""
     found: dict[str, list[str]] = {}
     for row in of.rows():
         found.setdefault(row["operation"], []).append(row["name"])

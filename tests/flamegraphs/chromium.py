@@ -1,4 +1,4 @@
-"""A page in headless Chromium, looked at and driven as a person does."""
+"""A page in headless Chromium, viewed and driven as a person does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROW = 18
 
 
 class Page:
-    """The page of a flame graph; rows are counted from the top of the graph, across is 0 to 1."""
+    """The page of a flame graph. Rows are counted from the top of the graph; across is 0 to 1."""
 
     def __init__(self, driver: Driver, folder: Path) -> None:
         self.driver = driver
@@ -28,7 +28,7 @@ class Page:
         )
 
     def media(self, **features: str) -> None:
-        """Emulates media features; nothing moves but where a test wants it to."""
+        """Emulate media features; animations run only where a test needs them."""
         features.setdefault("prefers_reduced_motion", "reduce")
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia",
@@ -36,12 +36,15 @@ class Page:
         )
 
     def open(self, text: str, hash: str = "") -> None:
-        """Loads a page and waits until it is drawn; it has no errors and asks for nothing else."""
+        """Load a page and wait until it is drawn.
+
+        Assert that it has no errors and requests nothing else.
+        """
         path = self.folder / f"{time.monotonic_ns()}.html"
         path.write_text(text, encoding="utf-8")
         self.driver.get(f"{path.as_uri()}#{hash}")
         self.wait("return performance.getEntriesByName('drawn').length")
-        # "rendering": advice about reading pixels back, which only the tests do.
+        # "rendering": advice about reading pixels back, as only the tests do.
         log = [entry for entry in self.driver.get_log("browser") if entry["source"] != "rendering"]
         assert log == []
         assert self.run("return performance.getEntriesByType('resource').length") == 0
@@ -56,7 +59,7 @@ class Page:
             time.sleep(0.02)
 
     def settle(self) -> None:
-        """Until what was asked for is drawn."""
+        """Wait until the requested view is drawn."""
         self.driver.execute_async_script(
             "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
         )
@@ -68,7 +71,7 @@ class Page:
         self.settle()
 
     def place(self, across: float, row: int) -> tuple[int, int]:
-        """The pixel of the window there, scrolled into sight."""
+        """Return the pixel of the window there, scrolled into view."""
         x, y, width = self.run(
             """const scroll = document.getElementById("scroll"), y = arguments[0];
             if (y < scroll.scrollTop || y > scroll.scrollTop + scroll.clientHeight - 20)
@@ -80,7 +83,7 @@ class Page:
         return int(x + across * width), int(y)
 
     def point(self, across: float, row: int) -> str:
-        """What the tooltip says there; "" where there is none."""
+        """Return the tooltip there; "" without a tooltip."""
         self._mouse(across, row, click=False)
         return self.text("tip")
 
@@ -92,7 +95,7 @@ class Page:
         from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
         x, y = self.place(across, row)
-        self.settle()  # having scrolled hides the tooltip
+        self.settle()  # scrolling hides the tooltip
         actions = ActionBuilder(self.driver, duration=0)
         actions.pointer_action.move_to_location(x, y)
         if click:
@@ -121,7 +124,7 @@ class Page:
         return height // ROW
 
     def colour(self, across: float, row: int) -> tuple[int, int, int]:
-        """Of the graph there, at the bottom of the row, where no letter is."""
+        """Return the color of the graph there, at the bottom of the row, where no letter is."""
         self.settle()
         x, y = self.place(across, row)
         self.settle()

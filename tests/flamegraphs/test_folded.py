@@ -1,4 +1,4 @@
-"""Folded stacks: read, written, compared; what is wrong with them is said in a line."""
+"""Folded stacks: reading, writing, comparing; an error message is one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fusetools import flame
 
-# What flamegraph.pl takes as a line, after its own pattern: a stack, blank, a number.
+# A line that flamegraph.pl accepts, after its own pattern: a stack, blank, a number.
 LINE = re.compile(r"^(?P<stack>\S.*?) (?P<weight>[0-9]+(?:\.[0-9]*)?)$")
 
 
@@ -112,7 +112,7 @@ def test_folded_text_is_as_the_scripts_want_it(stacks: dict[str, float]) -> None
     lines = flame.folded(graph).splitlines()
     assert len(lines) == len(graph.stacks)
     for line in lines:
-        # One number at the end, none before it, no comment.
+        # The line has one number at the end, none before it, and no comment.
         parts = line.rsplit(" ", 2)
         assert re.fullmatch(r"[0-9]+(\.[0-9]+)?", parts[-1])
         assert len(parts) < 3 or not re.fullmatch(r"[0-9]+(\.[0-9]*)?", parts[1])

@@ -1,4 +1,4 @@
-"""The HTML page in Chromium: what it shows is held against sums over the stacks themselves."""
+"""The HTML page in Chromium, compared with sums over the stacks themselves."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ IDLE, READ_LOOKUP, READ_WAIT, WRITE = 0.05, 0.3, 0.6, 0.8
 
 
 def through(stacks: dict[str, int], wanted: Callable[[str], bool]) -> int:
-    """The weight of the stacks with a frame that matches."""
+    """Return the weight of the stacks with a frame that matches."""
     return sum(w for name, w in stacks.items() if any(map(wanted, name.split(";"))))
 
 
 def random_stacks(seed: int, nodes: int, depth: int = 40) -> dict[str, int]:
-    """Stacks with at least so many frames in their tree, few of them wide."""
+    """Return stacks with at least that many frames in their tree, few of them wide."""
     choice = random.Random(seed)
     words = ("lookup", "read", "getattr", "wait", "schedule", "open", "iterate<int>")
     names = [f"{a}_{b}" for a in ("vfs", "fuse", "cvmfs", "std", "do", "sys") for b in words]
@@ -112,7 +112,7 @@ def test_keyboard_walks_and_zooms(page: Page) -> None:
     assert page.detail.startswith("write · 300 us")
     page.keys(keys.ENTER, keys.ARROW_DOWN)
     assert page.detail.startswith("lookup · 100 us, 10.00 % of all, 33.33 % of what is shown")
-    # A neighbour out of sight is zoomed out to.
+    # Zoom out for a neighbour that is out of sight.
     page.keys(keys.ARROW_UP, keys.ARROW_LEFT)
     assert page.detail.startswith("read · 600 us")
     assert page.point(0.99, 2).startswith("write")
@@ -257,7 +257,7 @@ def test_focus_and_hide(page: Page) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_trees_hold_the_stacks(page: Page, seed: int) -> None:
-    """Any graph, hidden, focused, sandwiched, turned: the shares are those of the stacks."""
+    """Any graph, hidden, focused, sandwiched or inverted, shows the shares of the stacks."""
     stacks = random_stacks(seed, 300, depth=8)
     total = sum(stacks.values())
     frame = "fuse_lookup"
@@ -278,7 +278,7 @@ def test_difference_is_red_and_blue(page: Page) -> None:
     before = flame.Folded({"a;more": 100, "a;less": 300, "a;same": 200, "a;gone": 50}, "us")
     after = flame.Folded({"a;more": 200, "a;less": 100, "a;same": 200, "a;new": 100}, "us")
     page.open(flame.html(flame.diff(before, after), inverted=True))
-    # less 100, more 200, new 100, same 200 of 600; gone has no width.
+    # less 100, more 200, new 100, same 200 of 600; the removed stack has no width.
     less, more, new, same = (page.colour(x, 2) for x in (0.1, 0.3, 0.6, 0.9))
     assert less[2] > less[0] + 40
     assert more[0] > more[2] + 40
@@ -347,14 +347,14 @@ def test_dark_follows_the_system_and_is_toggled(page: Page) -> None:
 
 
 def test_text_has_contrast(page: Page) -> None:
-    """Every label, quiet text and button is readable: WCAG's 4.5 to 1."""
+    """Every label, muted text and button is readable: WCAG's contrast of 4.5 to 1."""
     kinds = flame.Kinds(lambda frame: frame, tuple("abcdefghi"))
     graph = flame.Folded(dict.fromkeys("abcdefghi", 1))
     difference = flame.diff(graph, flame.Folded({letter: i for i, letter in enumerate("abcdef")}))
     pages = [flame.html(graph, kinds=kinds), flame.html(graph), flame.html(difference)]
     for theme in ("light", "dark"):
         for text in pages:
-            # The texts and the fill that is below each, as they are drawn.
+            # Return the texts and the fill below each, as they are drawn.
             text = text.replace(
                 "<script>\n",
                 """<script>
@@ -526,11 +526,11 @@ def test_printed(page: Page, tmp_path: Path) -> None:
     ).stdout
     header, _, _, pixels = picture.split(b"\n", 3)
     assert header == b"P6"
-    # White paper, however dark the window is; and what was found is coloured on it.
+    # The SVG is printed on white, however dark the window is, with matches in color.
     triples = [pixels[i : i + 3] for i in range(0, len(pixels) - 2, 3)]
     assert triples.count(b"\xff\xff\xff") > len(triples) / 2
     assert sum(p[0] > 180 and p[1] < 80 and p[2] > 180 for p in triples) > 50
-    # The window is as it was.
+    # The window is unchanged.
     assert page.run("return document.getElementById('print').childElementCount") == 0
 
 
@@ -550,7 +550,7 @@ def test_tall_graph_scrolls_and_prints(page: Page) -> None:
 
 
 def test_too_many_frames_to_turn_are_cut(page: Page) -> None:
-    # Every frame has its own weight here: turned, the graph has 3 million nodes and more.
+    # Every frame has its own weight here: inverted, the graph has 3 million nodes and more.
     names = [f"f{k}" for k in range(2500)]
     stacks = {";".join([r, *names[:k]]): 1 for r in "abc" for k in range(2500)}
     page.open(flame.html(flame.Folded(stacks)), "reversed=1")
@@ -558,7 +558,8 @@ def test_too_many_frames_to_turn_are_cut(page: Page) -> None:
 
 
 def test_what_is_painted_is_what_can_be_seen(page: Page) -> None:
-    """Of 100,000 frames, at rest and while it zooms: never more than the window has room for."""
+    """At rest and while zooming, at most as many of 100,000 frames are drawn as fit into the
+    window."""
     stacks = random_stacks(2, 120_000, depth=10)
     frames = count_frames(stacks)
     assert frames >= 100_000
@@ -587,6 +588,6 @@ def test_what_is_painted_is_what_can_be_seen(page: Page) -> None:
         )
     painted = page.run("return painted")
     assert len(painted) >= 15
-    # A row has room for a frame each 1.5 pixels, and for what is too narrow between two of them.
+    # A row has room for a frame per 1.5 pixels, and for the narrower ones between two of them.
     room = (300 / 18 + 2) * 400 / 1.5 * 2
     assert 100 < max(painted) < room < frames / 8

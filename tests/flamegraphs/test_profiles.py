@@ -1,4 +1,4 @@
-"""Speedscope's and the Firefox Profiler's JSON, held against what their viewers ask of it."""
+"""JSON for Speedscope and the Firefox Profiler, compared with their viewers' requirements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "byte
 
 
 def speedscope_stacks(text: str) -> list[dict[str, float]]:
-    """The stacks of each profile in it; asserts the rules of the schema and of the importer."""
+    """Return the stacks of each profile. Assert the rules of the schema and of the importer."""
     file = json.loads(text)
     assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(file) <= {
@@ -72,7 +72,7 @@ def test_speedscope_of_a_difference() -> None:
 
 
 def firefox_stacks(text: str) -> list[dict[str, float]]:
-    """The stacks of each thread; asserts the rules of processed profiles of version 57."""
+    """Return the stacks of each thread. Assert the rules of processed profiles of version 57."""
     profile = json.loads(text)
     meta = profile["meta"]
     assert meta["preprocessedProfileVersion"] == 57
@@ -95,7 +95,7 @@ def firefox_stacks(text: str) -> list[dict[str, float]]:
                 if isinstance(column, list):
                     assert len(column) == columns["length"], (table, name)
         stack, frame, func = thread["stackTable"], thread["frameTable"], thread["funcTable"]
-        # Callers come before callees, categories are there.
+        # Callers come before callees, and categories are present.
         assert all(p is None or p < i for i, p in enumerate(stack["prefix"]))
         assert all(0 <= c < len(meta["categories"]) for c in frame["category"])
         assert thread["samples"]["time"] == sorted(thread["samples"]["time"])

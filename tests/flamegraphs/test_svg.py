@@ -1,4 +1,4 @@
-"""The SVG: its frames as kept in tests/golden, its sums, and that it can be searched and zoomed."""
+"""The SVG: its frames as kept in tests/golden, its sums, search and zoom."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(text: str) -> list[tuple[str, dict[str, str]]]:
-    """The frames: title and rectangle of each."""
+    """Return the title and the rectangle of each frame."""
     root = ET.fromstring(text)
     frames = next(e for e in root.iter(f"{SVG}svg") if e.get("id") == "frames")
     return [(g.findtext(f"{SVG}title") or "", next(g.iter(f"{SVG}rect")).attrib) for g in frames]
 
 
 def listing(text: str) -> str:
-    """What of an SVG is ours, a line each: without inferno's script and style."""
+    """Return the project's part of an SVG, a line each: without inferno's script and style."""
     root = ET.fromstring(text)
     texts = [e.text for e in root.findall(f"{SVG}text") if e.text and e.text.strip()]
     lines = [f"size {root.get('width')} x {root.get('height')}", *texts]
@@ -81,7 +81,8 @@ def test_the_legend_is_of_what_is_drawn() -> None:
 
 
 def test_callees_are_side_by_side() -> None:
-    """By lines, `write!` is between `write` and `write;lookup`: it would part that frame in two."""
+    """In sorted lines, `write!` is between `write` and `write;lookup`: it would split that
+    frame."""
     titles = [title for title, _ in drawn(flame.svg(GRAPH))]
     assert titles.count("write (300 us, 27.25%)") == 1
 

@@ -2,8 +2,8 @@
 
 A session, the note of a killed recording, a probe set, an experiment, folded stacks, a sweep and
 its runs, counts as CSV, tables of /proc: valid, with values replaced by odd ones and with damaged
-bytes. A reader may refuse them only with its own error. A text that it takes is shown as its
-command does.
+bytes. A reader may reject texts only with its own error. An accepted text is printed as by its
+command.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Files:
         session.read(text)
         if random.random() < 0.02:  # in a recording, which takes a hundred times as long
             data = str(self.folder / "x.data")
-            with suppress(native.CoreError):  # larger than a session can be
+            with suppress(native.CoreError):  # larger than the maximum size of a session
                 native.merge([str(DEMO)], data, text.encode(errors="replace").decode())
                 recording = fusetools.open(data)
                 with suppress(Error):
@@ -236,7 +236,7 @@ def check(asked: argparse.Namespace, own: str, files: Files) -> int:
     ready = next(iter(experiment.ready().values()))
     types = Path("/sys/kernel/btf/fuse")
     of_kernel = types.read_bytes().decode("latin-1") if types.exists() else "\x9f\xeb\1\0" * 9
-    refused = (ValueError, TypeError, AttributeError, RecursionError)  # as state.py takes them
+    refused = (ValueError, TypeError, AttributeError, RecursionError)  # as state.py reads them
     readers: list[tuple[str, Callable[[str], object], Any, tuple[type[Exception], ...]]] = [
         ("session", files.as_session, json.loads(own), ()),
         ("note", as_note, NOTE, refused),
@@ -264,7 +264,7 @@ def check(asked: argparse.Namespace, own: str, files: Files) -> int:
                 taken += 1
             except errors:
                 pass
-            except BaseException as error:  # a panic of the core is none of Exception
+            except BaseException as error:  # a panic of the core is not an Exception
                 failed += 1
                 print(f"{name} {number}, seed {asked.seed}: {error!r}: {text[:300]!r}")
                 if failed > 20:

@@ -1,12 +1,11 @@
-"""Puts together the facts of hosts whose kernels are known by their public sources alone.
+"""Composes the facts of hosts whose kernels are known only by their public sources.
 
     python tests/host_facts/compose.py 3.10=TREE 4.18=TREE 5.15=TREE 6.8=TREE 6.14=TREE
 
-TREE is a kernel's source tree. Read from it: the functions of fs/fuse (those that compilers inline
-in every kernel that was really read are left out), what its ftrace accepts (the README in
-kernel/trace/trace.c), and whether x86's unwinder asks for what a return probe replaced. The rest is
-what KERNELS says, and a host of tests/host_facts that was really read and has that generation of
-FUSE.
+TREE is a kernel's source tree. Read from it: the functions of fs/fuse (except those that compilers
+inline in every kernel that was read), what its ftrace accepts (the README in kernel/trace/trace.c),
+and whether x86's unwinder resolves return addresses that a return probe replaced. The rest comes
+from KERNELS, and from a host of tests/host_facts that was read and has the same generation of FUSE.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fusetools.host.facts import HostFacts, Tool
 from fusetools.host.probe import NAMED, RECOVER, parse_readme
 
 CLOCKS = ("local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "x86-tsc")
-# Members of a request where BTF tells them: offsetof() in structures of that source, compiled for
+# Members of a request where BTF has them: offsetof() in structures of that source, compiled for
 # x86-64 with CONFIG_VIRTIO_FS.
 MEMBERS = {
     "fuse_req.in.h.unique": 64,
@@ -38,7 +37,7 @@ MEMBERS = {
     "fuse_args.opcode": 8,
     "fuse_args.nodeid": 0,
 }
-# kernel's name, nearest host that was really read, what differs
+# name of the kernel, nearest host that was read, differences
 KERNELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "3.10": (
         "3.10.0-1160.el7.x86_64",
@@ -73,7 +72,8 @@ INLINED = {"request_find", "copy_out_args", "fuse_request_alloc", "__fuse_reques
 
 
 def functions(tree: Path) -> dict[str, tuple[str, ...]]:
-    """Functions of FUSE that stand alone in the binary: name -> what each parameter points to."""
+    """Return functions of FUSE that are not inlined: name -> types that their parameters point
+    to."""
     found = {}
     for path in sorted((tree / "fs/fuse").glob("*.c")):
         if path.name in ("cuse.c", "virtio_fs.c"):
@@ -115,7 +115,7 @@ def compose(version: str, tree: Path) -> HostFacts:
     for name in ("send", "sent", "end"):
         if headers.exists() and f"fuse_request_{name}" in headers.read_text():
             tracepoints.append(f"fuse:fuse_request_{name}")
-    unwinder = tree / "arch/x86/include/asm/unwind.h"  # there from 4.9 on
+    unwinder = tree / "arch/x86/include/asm/unwind.h"  # present since 4.9
     unwinding = unwinder.read_text() if unwinder.exists() else ""
     members = changes.pop("members", MEMBERS)
     has_btf = version not in ("3.10", "4.18")

@@ -1,14 +1,13 @@
-"""Makes tests/host_facts/*/{facts.json,doctor.txt} from what was read on real kernels.
+"""Makes tests/host_facts/*/{facts.json,doctor.txt} from files that were read on real kernels.
 
     python tests/host_facts/make.py          rewrites 5.10, 6.1, 6.12 and 7.2
     python tests/host_facts/make.py 6.18     reads this host, as root: its kernel must be a 6.18
-    python tests/host_facts/make.py 4.15=F   takes F: what tests/vm/test_host_in_guest.py reads
+    python tests/host_facts/make.py 4.15=F   reads F, the output of tests/vm/test_host_in_guest.py
 
 The files in ../shared/data/kernels were read in virtual machines that ran Debian's kernels; here
-they are laid out as the tree of a host and read as any host is. What those files do not hold (its
-mounts, its sysctl settings) is left at its default; the tools are Debian 12's, as tools.txt says.
-Of a running host, mounts, users of ftrace, its settings and the kernel's local version are left
-out.
+they are laid out as the tree of a host and read like any host. Facts missing in those files
+(mounts, sysctl settings) keep their defaults; the tools are Debian 12's, as tools.txt says. Mounts,
+users of ftrace, settings and the kernel's local version of a running host are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ ALL_CAPABILITIES = (1 << 41) - 1
 
 
 def lay_out(source: Path, root: Path) -> None:
-    """Writes the tree of the host that ``source`` was read on below ``root``."""
+    """Write the tree of the host that ``source`` was read on below ``root``."""
 
     def put(name: str, text: str) -> None:
         path = root / name
@@ -84,7 +83,7 @@ def lay_out(source: Path, root: Path) -> None:
 
 
 def facts_of(kernel: str) -> HostFacts:
-    """Read again from the stored files of ``kernel``, a key of KERNELS."""
+    """Return the facts, read again from the stored files of ``kernel``, a key of KERNELS."""
     source = DATA / "kernels" / KERNELS[kernel]
     with tempfile.TemporaryDirectory() as root:
         lay_out(source, Path(root))
@@ -105,10 +104,10 @@ def facts_of(kernel: str) -> HostFacts:
 
 
 def told_by_btf(source: Path) -> dict[str, Any]:
-    """What read_fuse() would have found in the kernel's own BTF, of which only this was stored."""
+    """Members as read_fuse() would find them in the kernel's own BTF; only this part was stored."""
     data = json.loads((source / "btf-fuse.json").read_text())
     if "own BTF" not in data["source"]:
-        return {}  # out of debug symbols: the running kernel does not tell
+        return {}  # from debug symbols: the running kernel does not tell
     members = []
     for name in MEMBERS:
         structure, _, path = name.partition(".")
@@ -142,7 +141,7 @@ def told_by_btf(source: Path) -> dict[str, Any]:
 
 
 def without_mounts(facts: HostFacts) -> Doctor:
-    """What doctor says of the host itself."""
+    """Return doctor's output about the host itself."""
     diagnosis = diagnose(facts)
     return Doctor(diagnosis.works, diagnosis.layers, (), (), diagnosis.advice, facts)
 
@@ -174,7 +173,7 @@ if __name__ == "__main__":
     if not sys.argv[1:]:
         for name in KERNELS:
             write(name, facts_of(name))
-        # Nothing new is read of the others, but what doctor says of them may have changed.
+        # Other hosts are not read again, but doctor's output about them may have changed.
         for path in HERE.glob("*/facts.json"):
             if path.parent.name not in KERNELS:
                 write(path.parent.name, HostFacts.from_json(path.read_text()))

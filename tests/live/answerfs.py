@@ -1,10 +1,10 @@
-"""A daemon as rawfs.py, whose answers are wrong in a chosen way; it logs each as a JSON line.
+"""A daemon like rawfs.py with wrong answers; it logs each request as a JSON line.
 
 `answerfs.py MOUNT --refuse KIND`: the kernel refuses the first answer to GETATTR of a file (KIND:
-"negative" and "positive", an error out of range; "gone", a number that no request has).
-`--content KIND`: attributes that the kernel refuses ("type", "size"). `--drop N`: each Nth GETATTR
-of a file is read and never answered. `--child`: a child serves, this process holds the device.
-`--workers N`: as rawfs.py; INTERRUPTs are logged, and obeyed with `--obey`.
+"negative" and "positive", an error out of range; "gone", a number that no request has). `--content
+KIND`: attributes that the kernel refuses ("type", "size"). `--drop N`: every Nth GETATTR of a file
+is read and never answered. `--child`: a child serves while this process holds the device.
+`--workers N`: as in rawfs.py; INTERRUPTs are logged, and obeyed with `--obey`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ERRORS = {"negative": -512, "positive": 5, "gone": 0}
 
 
 def log(**line: object) -> None:
-    os.write(1, f"{json.dumps(line)}\n".encode())  # at once, of several threads
+    os.write(1, f"{json.dumps(line)}\n".encode())  # several threads print at the same time
 
 
 class Daemon(rawfs.Daemon):

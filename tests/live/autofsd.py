@@ -1,7 +1,7 @@
 """An automounter that never mounts: autofsd.py PATH HOW.
 
-It prints "mounted", reads what is asked for, and does with it what HOW says: "never" nothing;
-"child" waits for a child that hangs, as a mount helper does, whose number it prints.
+It prints "mounted", reads requests, and handles them as HOW says. "never": it does nothing.
+"child": it waits for a child that hangs, as a mount helper does, and prints the child's number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 
 path, how = sys.argv[1:]
-os.setsid()  # whoever is of its process group sees the place as it is
+os.setsid()  # processes of its process group see the mount point as it is
 asked, ask = os.pipe()
 options = f"fd={ask},pgrp={os.getpgrp()},minproto=5,maxproto=5,indirect"
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
 """A process that calls a mount: caller.py PATH GO.
 
-It waits for the file GO, then looks at PATH from threads that it has, threads that it starts, a
-child that it has, and one that this child starts.
+It waits for the file GO. Then it looks up PATH from old and new threads, from an old child, and
+from a new child of that child.
 """
 
 from __future__ import annotations

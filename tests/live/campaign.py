@@ -1,8 +1,9 @@
 """Record troubles again and again, and compare the findings with them: `make test-why`.
 
-Usage: python tests/live/campaign.py ROUNDS [NAME …]   (NAME: of troubles.py; A+B: both at once)
+Usage: python tests/live/campaign.py ROUNDS [NAME …] (NAME: of troubles.py; A+B: both at once)
 
-Keeps the recordings of wrong answers in target/why. Exits with 1 if there is one."""
+It keeps the recordings with wrong findings in target/why, and exits with 1 if there is one.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ def record(program: Path, name: str, output: Path) -> fusetools.Recording:
 def judged(result: Why, name: str) -> tuple[str, ...]:
     """Return the codes of all findings if they are wrong, else ().
 
-    A single trouble's must come first, those of several must all be there; without any, there must
-    be none. Other programs that take the CPU of a busy machine are no mistake, nor is the recorder.
+    A single trouble's code must come first. All codes of several troubles must be present. Without
+    troubles there must be no finding. Findings about other programs that use the CPU of a busy
+    machine, or about the recorder, are not wrong.
     """
     known = {**TROUBLES, **MINOR}
     wanted = [known[part][1] for part in name.split("+") if part in known]

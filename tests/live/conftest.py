@@ -19,7 +19,7 @@ from script import needs_perf
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
-    """One live test at a time of all runs on this host, as there is one recording at a time."""
+    """Run one live test at a time, of all test runs on this host."""
     with mounts.alone():
         yield
 
@@ -37,7 +37,7 @@ def samples() -> Path:
 
 @pytest.fixture
 def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
-    """Checks afterwards that recordings have left nothing on this host."""
+    """Check afterwards that recordings have left nothing on this host."""
     needs_perf()
     RUN.mkdir(exist_ok=True)
     yield
@@ -46,21 +46,23 @@ def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
 
 @pytest.fixture
 def leaves_no_file(tmp_path: Path) -> Iterator[None]:
-    """And that they have left no file beside themselves. To be named before leaves_nothing, which
-    waits until they have ended."""
+    """Check afterwards that recordings have left no file beside themselves.
+
+    Request this fixture before leaves_nothing, which waits until recordings have ended.
+    """
     yield
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.fixture(scope="session")
 def sample_tree(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What all mounts serve, which is only read."""
+    """Files that all mounts serve and only read."""
     return make_tree(tmp_path_factory.mktemp("served") / "tree")
 
 
 @pytest.fixture
 def sample_mount(sample_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounter]:
-    """Mounts the sample file system, with kernel caching off unless asked for."""
+    """Mount the sample file system, without kernel caching unless requested."""
     made: list[SampleMount] = []
 
     def mount(
@@ -77,7 +79,7 @@ def sample_mount(sample_tree: Path, tmp_path_factory: pytest.TempPathFactory) ->
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
         build = "stripped" if stripped else "as-shipped" if as_shipped else "with-symbols"
-        # In a directory with a short path: that of a socket has at most 107 bytes.
+        # Use a directory with a short path: the path of a socket has at most 107 bytes.
         tree = None if own_tree else sample_tree
         sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build, before, tree)
         made.append(sample)
@@ -91,7 +93,7 @@ def sample_mount(sample_tree: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def slow_server(tmp_path: Path) -> Iterator[Callable[..., SlowServer]]:
-    """Starts the server that the sample file system downloads from, with these options."""
+    """Start the server from which the sample file system downloads, with these options."""
     servers: list[SlowServer] = []
 
     def start(*options: str) -> SlowServer:
@@ -118,7 +120,7 @@ def hangfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hang(hangfs: Path, tmp_path: Path) -> Iterator[Hang]:
-    """hang(pattern, argument): such a mount."""
+    """hang(pattern, argument) makes such a mount."""
     made: list[Hanging] = []
 
     def make(*arguments: str) -> Hanging:

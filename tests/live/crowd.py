@@ -1,6 +1,6 @@
-"""Processes of an ordinary user that make a host slow to look at: `crowd.py KIND COUNT [MORE]`.
+"""Processes of an ordinary user that make a host slow to examine: `crowd.py KIND COUNT [MORE]`.
 
-It writes "ready" when all are there; SIGKILL to its process group, or the end of the process that
+It prints "ready" when all are running. SIGKILL to its process group, or the end of the process that
 started it, ends them. The kinds are the functions of KINDS.
 """
 
@@ -23,8 +23,10 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def descriptors(count: int, size: str) -> None:
-    """Processes with so many descriptors. All are one open file: what the system allows of files
-    does not limit them."""
+    """Start processes with many descriptors each.
+
+    All refer to one open file: the system's limit of files does not restrict them.
+    """
     null = os.open(os.devnull, os.O_RDONLY)
     for number in range(16, int(size)):
         os.dup2(null, number)
@@ -33,8 +35,10 @@ def descriptors(count: int, size: str) -> None:
 
 
 def threads(count: int, path: str) -> None:
-    """A process with so many threads in a wait that is not among those for work. The last one asks
-    for ``path``, if there is one."""
+    """Start a process with many threads in an unusual wait.
+
+    The last one looks up ``path``, if given.
+    """
     threading.stack_size(64 << 10)
     for _ in range(count):
         threading.Thread(target=LIBC.pause, daemon=True).start()
@@ -43,7 +47,7 @@ def threads(count: int, path: str) -> None:
 
 
 def forks(count: int, _more: str) -> None:
-    """Processes that fork all the time."""
+    """Start processes that fork all the time."""
     for _ in range(count):
         if child(stay=False):
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -54,7 +58,7 @@ def forks(count: int, _more: str) -> None:
 
 
 def waiting(count: int, _more: str) -> None:
-    """Processes in state D, each of which waits for a child in vfork(2)."""
+    """Start processes in state D, each of which waits for a child in vfork(2)."""
     number = SYS_CLONE[os.uname().machine]
     for _ in range(count):
         if child(stay=False):
@@ -64,7 +68,7 @@ def waiting(count: int, _more: str) -> None:
 
 
 def named(count: int, _more: str) -> None:
-    """Processes whose names are none."""
+    """Start processes with invalid names."""
     names = (b"a) S 1 1 1", b"\xff\xfe\x1b[31m", b"\n) D (", b"fusetools", b"")
     for number in range(count):
         if child(stay=False):
@@ -73,7 +77,7 @@ def named(count: int, _more: str) -> None:
 
 
 def namespaces(count: int, size: str) -> None:
-    """Processes with mount namespaces of their own, of so many mounts each."""
+    """Start processes with mount namespaces of their own, with many mounts each."""
     for _ in range(count):
         reader, writer = os.pipe()
         if child(stay=False):
@@ -91,7 +95,7 @@ def namespaces(count: int, size: str) -> None:
 
 
 def commands(count: int, _more: str) -> None:
-    """Processes with command lines of more than 1 MB."""
+    """Start processes with command lines of more than 1 MB."""
     for _ in range(count):
         if child(stay=False):
             os.execv("/bin/sleep", ["sleep", "1000", *["0" * 120_000] * 12])
@@ -99,7 +103,7 @@ def commands(count: int, _more: str) -> None:
 
 
 def callers(count: int, path: str) -> None:
-    """Processes that ask for ``path``."""
+    """Start processes that look up ``path``."""
     for _ in range(count):
         if child(stay=False):
             ask(path)
@@ -114,7 +118,7 @@ KINDS = {
 
 
 def child(stay: bool = True) -> bool:
-    """Whether this is the child, if it does not stay here."""
+    """Fork. Return whether this is the child, which is to exit."""
     if os.fork():
         return False
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -139,7 +143,7 @@ def main() -> None:
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user ends an earlier one
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user cancels an earlier setting
     KINDS[kind](int(count), more[0] if more else "")
     print("ready", flush=True)
     stay()

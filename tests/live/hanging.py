@@ -1,4 +1,4 @@
-"""Mounts that hang (hangfs.c), their callers, and what `fusetools stuck` says of them."""
+"""Mounts that hang (hangfs.c), their callers, and the output of `fusetools stuck` about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusetools.now.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
-LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
+LONG = 1.5  # seconds that callers wait before the look: longer than stuck's threshold
 
 
 def user_stack(
@@ -30,8 +30,11 @@ def user_stack(
     hangs: Callable[[int, str], bool] = lambda *_: False,
     places: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
-    """The functions that a sleeping thread is in, innermost first, and whether down to its start.
-    ``hangs``, ``places``: as children.user_stacks() takes them."""
+    """Return the functions of a sleeping thread, innermost first, and whether the stack is
+    complete.
+
+    ``hangs``, ``places``: as in children.user_stacks().
+    """
     _, _, row = children.task((pid, tid))
     assert row is not None
     _, _, sp, pc = row["syscall"]
@@ -47,7 +50,7 @@ def user_stack(
 
 
 class Hanging:
-    """A mount of hangfs, and callers that wait in it; everything ends with it."""
+    """A mount of hangfs, and callers that wait in it; all of them end with it."""
 
     def __init__(self, program: Path, folder: Path, *arguments: str) -> None:
         self.path = folder
@@ -65,7 +68,7 @@ class Hanging:
         self.began: dict[int, float] = {}
 
     def thread(self, name: str) -> int:
-        """The id of the last thread that has said ``name``; waits for the first."""
+        """Return the id of the last thread that has printed ``name``; wait for the first one."""
         found: list[int] = []
 
         def said() -> bool:
@@ -77,7 +80,7 @@ class Hanging:
         return found[-1]
 
     def run(self, *command: object) -> subprocess.Popen[bytes]:
-        """A caller of another kind, once it waits."""
+        """Start a caller of another kind. Return once it waits."""
         caller = subprocess.Popen(
             [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -96,7 +99,7 @@ class Hanging:
         return caller
 
     def call(self, *names: str) -> None:
-        """Callers that ask for these names, each in a directory of its own."""
+        """Start callers that look up these names, each in a directory of its own."""
         for name in names:
             number = len(self.callers) % 10
             path = str(self.path / f"d{number}" / name)
@@ -108,7 +111,7 @@ class Hanging:
             self.began[caller.pid] = time.monotonic()
 
     def close(self) -> None:
-        # Abort first: a daemon that waits for its own mount cannot even be killed.
+        # Abort first: a daemon that waits for its own mount cannot be killed.
         set_to_one(self.connection, "abort")
         subprocess.run(["umount", "-l", self.path], check=False)
         with contextlib.suppress(ProcessLookupError):
@@ -133,13 +136,13 @@ def waits_in_fuse(pid: int) -> bool:
 
 
 def set_to_one(connection: int, name: str) -> None:
-    """Through a mount of fusectl in a mount namespace of its own."""
+    """Abort a connection through fusectl, mounted in a private mount namespace."""
     script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/{name}"
     subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
 
 
 def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
-    """Exit status and result of `fusetools stuck --json`."""
+    """Return the exit status and the result of `fusetools stuck --json`."""
     done = subprocess.run(
         [sys.executable, *PATIENT, "stuck", "--json", *map(str, arguments)],
         capture_output=True,
@@ -156,7 +159,7 @@ def looked_at(mount: Hanging) -> dict[str, Any]:
     print(result)  # shown when a test fails
     pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
     threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}
-    assert not threads & set(result["silent"])  # other processes of the host may be
+    assert not threads & set(result["silent"])  # other processes of the host may be silent
     (found,) = result["mounts"]
     assert status == 3 if found["state"] == "stuck" else status == 0
     return found  # type: ignore[no-any-return]

@@ -1,5 +1,8 @@
-"""initfs.py MOUNT unread|kept: a daemon whose mount(2) waits for FUSE_INIT (Linux 6.18), which
-nobody reads, or which another thread has read and does not answer. It prints "NAME TID" lines."""
+"""initfs.py MOUNT unread|kept: a daemon whose mount(2) waits for FUSE_INIT (Linux 6.18).
+
+Nobody reads the request ("unread"), or another thread has read it and does not answer ("kept"). It
+prints "NAME TID" lines.
+"""
 
 from __future__ import annotations
 

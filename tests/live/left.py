@@ -1,4 +1,4 @@
-"""What a recording may not leave behind."""
+"""Everything that a recording must not leave behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of 32 bits."""
+"""A 32-bit program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# Without a library, as few machines have those of 32 bits: opens the file that it is given (openat,
-# 295 on i386), reads it (3), asks what it is (fstat64, 197), closes it (6).
+# A program without a library, as few machines have 32-bit ones. It opens the given file (openat,
+# 295 on i386), reads it (3), calls fstat64 (197) and closes it (6).
 NARROW = """
 static int call(int number, int a, int b, int c) {
   int result;
@@ -28,7 +28,7 @@ __asm__(".globl _start\\n_start: mov %esp, %eax\\n push %eax\\n call run\\n");
 
 
 def program(folder: Path) -> Path:
-    """Built there; skips the test where this machine makes or runs none."""
+    """Build the program there. Skip the test if this machine cannot build or run it."""
     if platform.machine() != "x86_64":
         pytest.skip("runs i386 programs")
     source, made = folder / "narrow.c", folder / "narrow"

@@ -1,10 +1,10 @@
-"""oddfs.py MOUNT MODE: a daemon of FUSE (rawfs.py) of an unusual shape; it prints "NAME PID" lines.
+"""oddfs.py MOUNT MODE: a FUSE daemon (rawfs.py) of an unusual shape; it prints "NAME PID" lines.
 
-supervisor: this process mounts and waits, its child serves; prefork: two children do. handover: the
-first child ends as soon as it has read a lookup of "file-old", another one serves from then on.
-drop: requests of "file-drop" are never answered. locks: it keeps file locks itself, and the answer
-to who waits for one until it is free. killed: it invalidates a page that a READ, which it never
-answers, has locked.
+supervisor: this process mounts and waits, its child serves; prefork: two children serve. handover:
+the first child exits after it has read a lookup of "file-old", and another one serves from then on.
+drop: requests of "file-drop" are never answered. locks: the daemon keeps file locks itself, and
+delays the answer to a waiting caller until the lock is free. killed: the daemon invalidates a page
+locked by a READ that it never answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOKUP, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT = 1, 3, 14, 15, 18, 25, 26
 GETLK, SETLK, SETLKW = 31, 32, 33
 UNLOCK, RELEASE_FLOCK = 2, 2
 LOCKS = 1 << 1 | 1 << 10  # FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS
-PARALLEL = 1 << 18  # FUSE_PARALLEL_DIROPS: a lookup does not wait for others
+PARALLEL = 1 << 18  # FUSE_PARALLEL_DIROPS: a lookup does not wait for other lookups
 INVALIDATE_INODE = 2
 EAGAIN = 11
 
@@ -89,7 +89,7 @@ class Odd(rawfs.Daemon):
             flags = PARALLEL | (LOCKS if self.mode == "locks" else 0)
             answer = answer[:12] + struct.pack("<I", flags) + answer[16:]
         if opcode in (LOOKUP, GETATTR) and answer and nodeid != (1 if opcode == GETATTR else 0):
-            at = len(answer) - rawfs.ATTR.size + 8  # of its size
+            at = len(answer) - rawfs.ATTR.size + 8  # read as many bytes as the header says
             answer = answer[:at] + struct.pack("<Q", 1 << 20) + answer[at + 8 :]
         return error, answer
 
@@ -131,7 +131,7 @@ def main() -> None:
     say("mounted", os.getpid())
     if mode == "handover":
         os.waitpid(children.pop(), 0)
-        time.sleep(0.05)  # as a program takes to start; stuck tells a ms apart
+        time.sleep(0.05)  # as long as a program takes to start; stuck distinguishes 1 ms
         children = [daemon.serve_from_a_child("server")]
     while True:
         signal.pause()

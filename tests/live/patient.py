@@ -1,4 +1,5 @@
-"""fusetools in an emulated machine, where to look at a process takes longer than stuck waits."""
+"""Runs fusetools in an emulated machine, where examining a process takes longer than stuck
+waits."""
 
 from fusetools.cli import main
 from fusetools.now import machine

@@ -1,9 +1,9 @@
-"""A FUSE daemon without any library: it speaks the protocol on /dev/fuse itself, one directory.
+"""A FUSE daemon without any library: it speaks the protocol on /dev/fuse, with one directory.
 
 `rawfs.py MOUNT --workers N --delay SECONDS`: with N workers one thread reads and hands each request
-to one of those (as Go's daemons do); with none the thread that reads answers. Each lookup takes the
-delay, asleep. Requests with the opcodes of `--silent N,N` are read and never answered. It writes
-"ready PID" when it is mounted, and on SIGTERM what it answered, as JSON.
+to a worker (as Go's daemons do); without workers the thread that reads also answers. Each lookup
+sleeps for the delay. Requests with the opcodes of `--silent N,N` are read and never answered. The
+daemon prints "ready PID" when mounted, and its numbers of answers as JSON on SIGTERM.
 """
 
 from __future__ import annotations

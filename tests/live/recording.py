@@ -1,4 +1,4 @@
-"""fusetools' commands as the tests here run them; above all `fusetools record`."""
+"""Commands of fusetools as the live tests run them, mainly `fusetools record`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def printed(*words: object) -> str:
 
 
 def recorded(output: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """A recording that succeeds, with the workload."""
+    """Make a recording of the workload, which must succeed."""
     needs_perf()
     done = run("record", "-o", output, *arguments)
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def recorded(output: Path, *arguments: object) -> subprocess.CompletedProcess[st
 
 
 def opened(output: Path, mounts: list[SampleMount], *workload: object) -> fusetools.Recording:
-    """A recording that succeeds, of these mounts."""
+    """Make a recording of these mounts, which must succeed."""
     options = [word for mount in mounts for word in ("--mount", mount.path)]
     recorded(output, *options, "--", *workload)
     return fusetools.open(output)
@@ -75,7 +75,7 @@ def record(directory: Path, *arguments: object, **more: Any) -> Done:
 
 
 def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
-    """Starts a recording, and waits for the line that says that it began."""
+    """Start a recording, and wait for the line that reports its begin."""
     process = start(directory, *arguments)
     assert process.stderr is not None
     seen = ""
@@ -101,7 +101,7 @@ def session(data: Path) -> dict[str, Any]:
 
 
 def children(parent: int, comm: str) -> list[int]:
-    """The children of a process that have that name."""
+    """Return the children of a process that have that name."""
     found = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():

@@ -22,20 +22,22 @@ BUILD = ROOT / "samples" / "build"
 
 
 def until(condition: str) -> str:
-    """Shell: waits until a command succeeds; exits with 97 when it hangs."""
+    """Shell function: wait until a command succeeds; exit with 97 when it hangs."""
     tries = int(HANGS * 100)
     return f"n=0; until {condition}; do n=$((n+1)); [ $n -lt {tries} ] || exit 97; sleep 0.01; done"
 
 
 def make_tree(place: Path) -> Path:
-    """1,750 files, which take as long as a short recording."""
+    """1,750 files: to list them takes as long as a short recording."""
     subprocess.run([BUILD / "make_tree", place], check=True)
     return place
 
 
 class SampleMount:
-    """A mounted sample file system, a child process of the test. ``tree``: what it serves, made by
-    make_tree; by default one of its own."""
+    """A mounted sample file system, a child process of the test.
+
+    ``tree``: the directory that it serves, made by make_tree; by default one of its own.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class SampleMount:
         self.path.mkdir()
 
         def in_child() -> None:
-            # The mount must not outlive a test run that is killed.
+            # The mount must not outlive a killed test run.
             mounts.end_with_the_test()
 
         self.process = subprocess.Popen(
@@ -73,17 +75,17 @@ class SampleMount:
 
     @property
     def samplefs(self) -> Path:
-        """The daemon's executable."""
+        """Return the daemon's executable."""
         return self.build / "samplefs"
 
     @property
     def library(self) -> Path:
-        """The library with the callbacks cvmfs_lookup …"""
+        """Return the library with the callbacks cvmfs_lookup …"""
         return next(self.build.glob("libcvmfs_fuse3.so.*"))
 
     @property
     def stub_library(self) -> Path:
-        """The library with stub_lookup …, which call those."""
+        """Return the library with stub_lookup …, which call those callbacks."""
         return next(self.build.glob("libcvmfs_fuse3_stub.so.*"))
 
     @property
@@ -92,23 +94,23 @@ class SampleMount:
 
     @property
     def connection(self) -> int:
-        """The number that the kernel's tracepoints call the connection."""
+        """Return the connection's number in the kernel's tracepoints."""
         return mounts.connection(self.path)
 
     def wait(self) -> None:
-        """Returns when it is mounted."""
+        """Wait until it is mounted."""
         wait_until(lambda: self.mounted or self.process.poll() is not None, "the mount")
         assert self.mounted, f"samplefs ended with status {self.process.returncode}"
 
     def ask(self, *command: str) -> str:
-        """The daemon's answer at this moment."""
+        """Return the daemon's current answer."""
         words = [str(self.samplefs), "--talk", str(self.socket), *command]
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
     def talk(self) -> str:
-        """The answer to `internal affairs`, once all files of the mount have been closed.
+        """Return the answer to `internal affairs`, once all files of the mount have been closed.
 
-        close(2) does not wait for the daemon: its release may still be on the way.
+        close(2) does not wait for the daemon: the release request may still be in flight.
         """
         text = ""
 
@@ -122,14 +124,15 @@ class SampleMount:
         return text
 
     def calls(self) -> list[affairs.Call]:
-        """Every call of a callback since mount, at most the last 65536, once all have left."""
+        """Return every call of a callback since mount, at most the last 65536, once all have
+        ended."""
         self.talk()
         calls = affairs.calls(self.ask("calls"))
         assert all(call.left for call in calls)
         return calls
 
     def wait_for(self, operation: str) -> None:
-        """Returns when a callback of the operation is in its delay."""
+        """Wait until a callback of the operation is in its delay."""
 
         def delayed() -> bool:
             calls = affairs.calls(self.ask("calls"))
@@ -140,43 +143,47 @@ class SampleMount:
         wait_until(delayed, f"a {operation} in its delay")
 
     def affairs(self) -> dict[str, affairs.Histogram]:
-        """The daemon's own histograms since mount: "cvmfs_lookup" -> (total, bins, overflow)."""
+        """Return the daemon's own histograms since mount: "cvmfs_lookup" -> (total, bins,
+        overflow)."""
         return affairs.parse(self.talk())
 
     def callbacks(self) -> Counter[str]:
-        """Calls of each callback since mount: "cvmfs_lookup" -> how many."""
+        """Return the calls of each callback since mount: "cvmfs_lookup" -> count."""
         return Counter({name: value.total for name, value in self.affairs().items()})
 
     def counters(self) -> dict[str, int]:
-        """The daemon's own counters, such as "samplefs.n_delay_lookup"."""
+        """Return the daemon's own counters, such as "samplefs.n_delay_lookup"."""
         return affairs.counters(self.talk())
 
     def until_in(self, operation: str) -> str:
-        """Shell: waits until a callback of the operation is in its delay."""
+        """Return shell code that waits until a callback of the operation is in its delay."""
         row = f"^{operation} [0-9]* [0-9]* [1-9][0-9]* 0 "
         return until(f"{self.samplefs} --talk {self.socket} calls | grep -q '{row}'")
 
     def until_stopped(self) -> str:
-        """Shell: stops the daemon; waits until each of its threads is: until then it answers."""
+        """Return shell code that stops the daemon, and waits until each thread has stopped.
+
+        Until then a thread may still answer.
+        """
         threads = f"grep -h ^State: /proc/{self.pid}/task/*/status"
         return f"kill -STOP {self.pid}; while {threads} | grep -qv T; do sleep 0.01; done"
 
     def until_forgotten(self) -> str:
-        """Shell: waits until the daemon has been told to forget all inodes, and has done so."""
+        """Return shell code that waits until the kernel has forgotten all inodes, and the daemon
+        knows."""
         ask = f"{self.samplefs} --talk {self.socket} internal affairs"
         return until(f"{ask} | grep -q '^inode_tracker.no_reference|1|'")
 
     def workload(self, operation: str, count: int, *paths: str) -> dict[str, Any]:
-        """Makes count calls on the paths below the mount; returns what the workload says it did."""
+        """Make count calls on the paths below the mount. Return the workload's report."""
         return self._workload(operation, count, *(self.path / path for path in paths))
 
     def mixed(self, processes: int = 8) -> dict[str, Any]:
-        """Makes prime numbers of every operation in each of that many processes."""
+        """Make prime numbers of every operation in each of that many processes."""
         return self._workload("mixed", "--processes", processes, self.path)
 
     def busy(self, calls: str = "stat 97 {}/dir-00/file-000") -> subprocess.Popen[bytes]:
-        """A caller that makes these calls all the time, {} being the mount, in a session of its
-        own."""
+        """Start a caller in a session of its own that repeats these calls; {} is the mount."""
         command = f"{BUILD / 'workload'} {calls.format(self.path)}"
         return subprocess.Popen(
             ["sh", "-c", f"while {command}; do :; done"],
@@ -191,9 +198,9 @@ class SampleMount:
         return result
 
     def pin(self) -> list[str]:
-        """Keeps the daemon on one CPU; returns the words before a workload that keep it there, too.
+        """Pin the daemon to one CPU. Return the command prefix that pins a workload there, too.
 
-        Whom a request's caller wakes then runs next, and takes the CPU from it.
+        The thread that a caller's request wakes then runs next, and takes the CPU from the caller.
         """
         cpu = min(os.sched_getaffinity(0))
         for task in Path(f"/proc/{self.pid}/task").iterdir():
@@ -202,7 +209,10 @@ class SampleMount:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stops the daemon (SIGSTOP); it goes on after that, even of a run that is killed."""
+        """Stop the daemon (SIGSTOP) within the context.
+
+        It continues even if the test run is killed.
+        """
         os.kill(self.pid, signal.SIGSTOP)
         command = ["sh", "-c", f"cat; kill -CONT {self.pid}"]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -212,17 +222,17 @@ class SampleMount:
             guard.communicate(timeout=HANGS)
 
     def forget(self) -> None:
-        """Makes the kernel forget the inodes of this mount, and of no other."""
+        """Make the kernel forget the inodes of this mount, and of no other one."""
         subprocess.run(["mount", "-i", "-o", "remount,ro", self.path], check=True)
 
     def unmount(self) -> int:
-        """Ends the daemon as its users do, by SIGTERM; returns its exit status."""
+        """End the daemon as its users do, by SIGTERM. Return its exit status."""
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(HANGS)
 
     def clean(self) -> None:
-        """Leaves nothing behind, whatever the test has done."""
+        """Leave nothing behind, whatever the test has done."""
         self.process.send_signal(signal.SIGCONT)
         try:
             self.unmount()
@@ -249,7 +259,7 @@ class SlowServer:
         self.port = int(log.read_text())
 
     def requests(self) -> list[dict[str, Any]]:
-        """What it answered so far: "path", and "begin" and "end" in ns of CLOCK_MONOTONIC."""
+        """Return its answers so far: "path", and "begin" and "end" in ns of CLOCK_MONOTONIC."""
         return [json.loads(line) for line in self._log.read_text().splitlines()[1:]]
 
     def stop(self) -> None:
@@ -258,10 +268,11 @@ class SlowServer:
 
 
 class Mounter(Protocol):
-    """options: further arguments for samplefs; delay, error: values of --delay and --error.
+    """Mount the sample file system.
 
-    stripped, as_shipped: another build than the one with symbols and frame pointers; before: words
-    before the daemon's command; own_tree: what it serves is its own, and may be changed.
+    options: further arguments for samplefs; delay, error: values of --delay and --error. stripped,
+    as_shipped: use another build than the one with symbols and frame pointers. before: words before
+    the daemon's command; own_tree: serve a tree of its own, which may be changed.
     """
 
     def __call__(

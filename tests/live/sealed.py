@@ -1,5 +1,7 @@
-"""sealed.py COMMAND: runs it with a seccomp filter that ends it at the system call which a return
-probe of Linux 6.11 and later makes (host/uretprobe.py)."""
+"""sealed.py COMMAND: runs it with a seccomp filter that kills it at a return probe's system call.
+
+Linux 6.11 and later make this call (host/uretprobe.py).
+"""
 
 from __future__ import annotations
 

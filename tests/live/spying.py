@@ -1,10 +1,10 @@
-"""What a user who may only run `sudo fusetools record` can read of the memory of others: nothing.
+"""A user who may only run `sudo fusetools record` can read nothing of the memory of others.
 
 Victims have a token on their stacks: a process of root's, one of another user's, and one of root's
-that is named like the traced daemon. A Case is one recording by the real sudo: with limits of the
-caller's own, options, a fault, a kill. `Spy.reads()` returns which tokens the caller can read
-afterwards, in any file that is readable for the caller and in all that was printed. A new attack is
-a new field, or new options, of a Case.
+that is named like the traced daemon. A Case is one recording by the real sudo: with the caller's
+limits, options, a fault, a kill. `Spy.reads()` returns the tokens that the caller can read
+afterwards, in any readable file and in all output. A new attack is a new field, or new options, of
+a Case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fusetools import core
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 RULE = Path("/etc/sudoers.d/fusetools-spying")
 RUN = Path("/run/fusetools")
-CALLER = "games"  # of Debian's base-passwd, with nothing of its own
+CALLER = "games"  # a user of Debian's base-passwd that owns nothing
 OTHER = "nobody"
 PERF_DATA = b"PERFILE2"
 
@@ -53,7 +53,7 @@ OPTIONS = (
     ("--detail", "latency"),
 )
 PHASES = ("arming", "recording", "ending", "merging")
-# What the process that merges does: each time, or the first time alone.
+# Faults of the process that merges: each time, or only the first time.
 MERGERS = {
     "panics": "panic()",
     "panics once": "first and panic()",
@@ -63,7 +63,7 @@ MERGERS = {
     "passes on what it read": "m.native.merge = passed_on",
     "has no threads": "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))",
 }
-# Put before its main(): `first` says whether it is the first merger of this recording.
+# Prefix of its main(): `first` tells whether it is the first merger of this recording.
 FAULTY = """
 import os, resource, sys
 import fusetools.record.merger as m
@@ -86,7 +86,7 @@ except FileExistsError:
     first = False
 {fault}
 """
-# Runs as the program, by root: in the place of fusetools.
+# The program that root runs in the place of fusetools.
 WRAPPER = """#!{python}
 import sys
 import fusetools.record.merger as m
@@ -100,10 +100,13 @@ run()
 
 @dataclass(frozen=True)
 class Case:
-    """One recording. ``limit``: what the caller's shell does before sudo; ``kill``: the phase in
-    which the recording gets SIGKILL; ``merger``: of MERGERS; ``full``: its disk is, in the end;
-    ``flight``: a flight recorder that writes one recording. ``options`` may name the victims' pids
-    ({root}, {other}, {alike}) and the caller's directory ({theirs})."""
+    """One recording.
+
+    ``limit``: shell code of the caller before sudo; ``kill``: the phase in which the recording gets
+    SIGKILL; ``merger``: one of MERGERS; ``full``: its disk fills up at the end; ``flight``: a
+    flight recorder that writes one recording. ``options`` may name the victims' pids ({root},
+    {other}, {alike}) and the caller's directory ({theirs}).
+    """
 
     limit: str = ""
     options: tuple[str, ...] = ()
@@ -119,7 +122,7 @@ class Case:
 
 
 def chosen(seed: random.Random) -> Case:
-    """Some combination."""
+    """Return a random combination."""
     return Case(
         limit=seed.choice(LIMITS),
         options=seed.choice(OPTIONS),
@@ -131,17 +134,17 @@ def chosen(seed: random.Random) -> Case:
 
 
 class Told(NamedTuple):
-    """What a recording became: its status, and what it printed."""
+    """The outcome of a recording: its exit status and output."""
 
     status: int
     text: str
 
 
 class Spy:
-    """The victims, a mount of bindfs's, and a caller of sudo. A context manager."""
+    """The victims, a mount of bindfs, and a caller of sudo. A context manager."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder  # root's
+        self.folder = folder  # a directory of root's
         self.theirs = folder / "theirs"
         self.mount = folder / "mount"
         self.tokens: dict[str, bytes] = {}
@@ -215,7 +218,7 @@ class Spy:
         return self.folder / "faulty"
 
     def run(self, case: Case) -> tuple[Told, Path]:
-        """Record. Return what became of it, and the directory in which it was to be."""
+        """Record. Return the outcome, and the directory of the recording."""
         self._number += 1
         place = self.theirs / str(self._number)
         place.mkdir()
@@ -273,11 +276,11 @@ class Spy:
         if kills("arming"):
             return
         begun = _flies if case.flight else (place / "began").exists
-        # A hostile limit may keep the workload from beginning.
+        # A hostile limit may keep the workload from starting.
         wait_until(lambda: ended() or begun() or not _recorders(process.pid), "the workload")
         if kills("recording"):
             return
-        time.sleep(0.3)  # the victims are on the CPU now and then
+        time.sleep(0.3)  # the victims run on the CPU now and then
         if case.full:
             with contextlib.suppress(OSError), (place / "filler").open("wb") as file:
                 while True:
@@ -294,13 +297,13 @@ class Spy:
             kills("merging")
         if snap is not None:
             snap.wait()
-        if case.flight or case.full:  # where the disk is full the workload does not see its end
+        if case.flight or case.full:  # with a full disk the workload does not see its end
             for pid in _recorders(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT)
 
     def reads(self, told: str = "") -> list[str]:
-        """Whose tokens the caller can read: in files, and in what was printed."""
+        """Return the victims whose tokens the caller can read in files and in the output."""
         found = [f"{whose} (printed)" for whose in self._in(told.encode())]
         for path in self._readable():
             data = path.read_bytes()
@@ -322,7 +325,7 @@ class Spy:
         return [whose for whose, of in forms.items() if any(form in data for form in of)]
 
     def _readable(self) -> list[Path]:
-        """All files below the caller's directory that the caller can open."""
+        """Return all files below the caller's directory that the caller can open."""
         code = (
             "import json, os\n"
             "for at, _, names in os.walk('.'):\n"
@@ -341,7 +344,7 @@ class Spy:
         return [path for path in paths if path.is_file() and path.name != "filler"]
 
     def forget(self, place: Path) -> None:
-        """Remove what a case has left to its caller, and to root."""
+        """Remove the files of a case, those of the caller and those of root."""
         if mount_entry(place):
             subprocess.run(["umount", "-l", place], check=True)
         shutil.rmtree(place)
@@ -350,7 +353,7 @@ class Spy:
 
 
 def plain(path: Path) -> bytes:
-    """A recording's bytes with unpacked records; nothing of it is left out."""
+    """Return a recording's bytes with unpacked records; nothing is left out."""
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "plain"
         try:
@@ -367,7 +370,7 @@ def clean() -> str:
 
 
 def kept(text: str) -> list[Path]:
-    """The files that a message says are kept for root."""
+    """Return the files that a message reports as kept for root."""
     match = re.search(r"fusetools merge (.*) -o ", text)
     return [Path(word) for word in match[1].split()] if match else []
 
@@ -398,7 +401,7 @@ def _words(pid: int) -> bytes:
 
 
 def _recorders(pid: int) -> list[int]:
-    """fusetools itself, below sudo (or in its place)."""
+    """Run fusetools itself below sudo (or in its place)."""
     marks = [str(FUSETOOLS).encode() + b"\0record", b"/faulty\0record"]
     own = [
         other

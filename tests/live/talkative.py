@@ -1,5 +1,7 @@
-"""talkative.py MOUNT SOCKET: a daemon (rawfs.py) that is called cvmfs2 and answers commands on a
-socket as CernVM-FS's client does; it never answers a lookup of "file-drop"."""
+"""talkative.py MOUNT SOCKET: a daemon (rawfs.py) named cvmfs2 that answers commands on a socket.
+
+It answers as CernVM-FS's client does, and never answers a lookup of "file-drop".
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
     started: list[subprocess.Popen[str]] = []
 
     def end() -> str:
-        for how in ("-f", "-l"):  # -f ends what waits
+        for how in ("-f", "-l"):  # -f ends the waiting callers
             subprocess.run(["umount", how, mount], check=False, stderr=subprocess.DEVNULL)
         started[0].terminate()
         return started[0].communicate(timeout=20)[0]
@@ -57,7 +57,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
     ("kind", "error"), [("negative", "EINVAL"), ("positive", "EINVAL"), ("gone", "ENOENT")]
 )
 def test_a_refused_answer_is_named(recorder: Recorder, kind: str, error: str) -> None:
-    # A caller whose request the daemon has read is not even ended by SIGKILL.
+    # Not even SIGKILL ends a caller whose request the daemon has read.
     script = "stat {m}/filea & sleep 1; stat {m}/fileb {m}/filec > /dev/null; umount -f {m}; wait"
     recording, lines = recorder(script, "--refuse", kind)
     (logged,) = (line for line in lines if "refused" in line)
@@ -72,7 +72,7 @@ def test_a_refused_answer_is_named(recorder: Recorder, kind: str, error: str) ->
     assert request.aborter == aborted[:3]
     assert request.unique == logged["refused"] and not request.handed
     stages = dict(request.stages)
-    # The caller waits for a second; the daemon does not work for so long.
+    # The caller waits for a second; the daemon works for less.
     assert stages["refused"] > 500_000_000 > 10 * stages["daemon"]
     (queue,) = recording.queue().mounts
     assert queue.refused == 1 and queue.whole.most_busy == 1
@@ -114,7 +114,7 @@ def test_the_child_that_serves_is_the_daemon(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("obey", [False, True])
 def test_interrupts_are_those_that_the_daemon_counts(recorder: Recorder, obey: bool) -> None:
-    """A timer interrupts lookups that take 30 ms, and requests that follow in the same call."""
+    """A timer interrupts lookups of 30 ms, and later requests of the same call."""
     program = (
         "import os, signal, sys; signal.signal(signal.SIGALRM, lambda *_: None); "
         "signal.setitimer(signal.ITIMER_REAL, 0.005); os.stat(sys.argv[1])"

@@ -1,4 +1,4 @@
-"""The sample client as it ships: no frame pointers, and downloads by another thread."""
+"""The sample client as shipped: without frame pointers, with downloads in another thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READS = 61
 
 
 def record(mount: SampleMount, path: Path, *options: str) -> Recording:
-    """READS reads, recorded with these options; each needs a download."""
+    """Record READS reads with these options; each read needs a download."""
     files = sorted((mount.path / "dir-00").glob("file-*"))[:7]
     workload = (BUILD / "workload", "read", READS, *files)
     recorded(path, "--mount", mount.path, *options, "--", *workload)
@@ -47,12 +47,12 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
     shown = recording.stacks("off-cpu", layers=["daemon"])
     assert counters["samplefs.n_download_read"] >= READS
     assert shown.cut_ns is not None and shown.cut_ns <= 0.05 * (shown.total_ns or 0)
-    # The callers' are not copied, and are told apart.
+    # The callers' stacks are not copied, and are listed separately.
     notes = recording.stacks("off-cpu").notes
     (note,) = [note for note in notes if note.code is Code.STACKS_CUT]
     assert note.figures["daemon_share"] <= 0.05 < note.figures["time_share"], note
 
-    # Where the host has symbols of its C library, clone3 and start_thread.
+    # If the host has symbols of its C library: clone3 and start_thread.
     begun = sum(
         us
         for stack, us in shown.stacks.items()
@@ -60,7 +60,7 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
     )
     assert begun >= 0.95 * sum(shown.stacks.values())
 
-    # Every wait for a download, and so the time that the daemon says it waited.
+    # Every wait for a download is recorded, and so is the time that the daemon reports for it.
     fetching = {s: us for s, us in shown.stacks.items() if FETCH[-1] in s.split(";")}
     assert all(in_order(stack, FETCH) for stack in fetching), list(fetching)
     waited = (counters["samplefs.ns_download_read"] - before) / 1000
@@ -70,7 +70,8 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
 
 
 def test_waits_for_the_next_request_are_not_copied(client: SampleMount, tmp_path: Path) -> None:
-    """Copies of them overran perf's buffers: 25,000 requests a second are as many waits."""
+    """Copies of all stacks overran perf's buffers: 25,000 requests per second make as many
+    waits."""
     path = tmp_path / "perf.data"
     workload = (BUILD / "workload", "stat", "2003", client.path / "dir-00" / "file-000")
     done = recorded(path, "--mount", client.path, "--", *workload)
@@ -79,12 +80,12 @@ def test_waits_for_the_next_request_are_not_copied(client: SampleMount, tmp_path
     shown = recording.stacks("off-cpu", layers=["daemon"], everything=True)
     idle = {s: us for s, us in shown.stacks.items() if ";fuse_dev_do_read" in s}
     assert idle
-    # A copy of one goes on to the start of its thread.
+    # A copied stack reaches the start of its thread.
     assert not any(";start_thread;" in stack for stack in idle), list(idle)
 
 
 def test_stock_perf_shows_the_same(client: SampleMount, tmp_path: Path) -> None:
-    """What is left of the copies is a call chain as any other, with the callback in it."""
+    """A copied stack becomes an ordinary call chain that includes the callback."""
     path = tmp_path / "perf.data"
     record(client, path)
     evlist = subprocess.run(["perf", "evlist", "-v", "-i", path], capture_output=True, text=True)
@@ -111,7 +112,7 @@ def test_who_ended_a_download(client: SampleMount, tmp_path: Path) -> None:
 def test_slow_names_the_thread_that_downloads(
     sample_mount: Mounter, slow_server: Callable[..., SlowServer], tmp_path: Path
 ) -> None:
-    """And that it waited for the server: what slow tells is enough to find out."""
+    """slow shows that it waited for the server: its output suffices to find the cause."""
     server = slow_server("--delay", "9ms")
     client = sample_mount(f"--download=read={server.port}", as_shipped=True)
     recording = record(client, tmp_path / "perf.data")
@@ -131,7 +132,8 @@ def test_slow_names_the_thread_that_downloads(
         polled += calls["poll"]
         waited += helper.waited_ns
     assert len(main) == 1
-    assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
+    # The server delays its answer much longer than everything else takes
+    assert polled > 0.5 * waited
     text = run("slow", "read", "-n", "1", "-i", recording.path).stdout
     said = " ".join(text.split())
     assert re.search(rf"for thread {main.pop()} \([^)]*\), which called poll", said)
@@ -139,7 +141,7 @@ def test_slow_names_the_thread_that_downloads(
 
 
 def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_path: Path) -> None:
-    """… are told apart from those that nobody can follow; the fix named makes them whole."""
+    """Copied stacks are listed separately from incomplete ones; the named fix completes those."""
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "auto,1024").stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns > 0.9 * (shown.total_ns or 0)
@@ -152,7 +154,7 @@ def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_pat
 
 
 def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
-    """By frame pointers these end in the C library, and flame says so, and what fixes it."""
+    """With frame pointers these stacks end in the C library; flame reports that, and the fix."""
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "fp").stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns > 0.9 * (shown.total_ns or 0)

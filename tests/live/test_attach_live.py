@@ -1,4 +1,4 @@
-"""`fusetools record --attach PID`: a caller that runs already, held against strace."""
+"""`fusetools record --attach PID`: a running caller, compared with strace."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from fusetools import Filters
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 CALLER = Path(__file__).with_name("caller.py")
-# Of the threads it has and starts, of the child it has, and of the child's.
+# Callers: its old and new threads, its child, and the child's child.
 OWN, CHILD, GRANDCHILD, PROGRAM = 3 * 101 + 401 + 2 * 103, 211, 307, 1
 
 
 class Caller:
-    """caller.py below a mount: its pid and its child's, with strace beside it."""
+    """Run caller.py below a mount. Yield its pid and its child's, with strace beside it."""
 
     def __init__(self, mount: SampleMount, folder: Path) -> None:
         if shutil.which("strace") is None:
@@ -55,7 +55,7 @@ class Caller:
         return list(Path(f"/proc/{self.pid}/task").iterdir())
 
     def calls(self) -> Counter[int]:
-        """By thread, as strace saw them, once all has ended."""
+        """Return system calls by thread, as strace saw them, once all have ended."""
         self.process.wait(HANGS)
         self.strace.wait(HANGS)
         lines = [line for line in self.log.read_text().splitlines() if f'"{self.path}"' in line]
@@ -81,18 +81,18 @@ def caller(sample_mount: Mounter, tmp_path: Path) -> Iterator[tuple[SampleMount,
 
 
 def test_calls_equal_straces(caller: tuple[SampleMount, Caller], tmp_path: Path) -> None:
-    """Of its threads and children, old and new, and of nobody else."""
+    """The recording holds its threads and children, old and new, and no other process."""
     mount, of = caller
     before = mount.callbacks()
     process = begin(tmp_path, "--mount", mount.path, "--attach", of.pid)
-    mount.workload("stat", 503, "dir-00/file-000")  # somebody else
+    mount.workload("stat", 503, "dir-00/file-000")  # another process
     of.go.touch()
     done = Done(process)
     assert done.status == 0 and "none lost" in done.stderr, done.stderr
     seen, own = of.calls(), mount.callbacks() - before
     assert sum(seen.values()) == OWN + CHILD + GRANDCHILD + PROGRAM
     data = tmp_path / "perf.data"
-    # By stock perf: each call that made a request, by thread.
+    # Stock perf: each call that made a request, by thread.
     recorded = events(data)
     called: Counter[int] = Counter()
     entered: set[int] = set()
@@ -118,13 +118,13 @@ def test_calls_equal_straces(caller: tuple[SampleMount, Caller], tmp_path: Path)
 
 
 def counted(recording: fusetools.Recording, layer: str, filters: Filters | None = None) -> int:
-    """Calls that made a getattr, or getattrs."""
+    """Calls that made one or more getattr."""
     rows = recording.counts("getattr", [layer], filters).counts
     return sum(row.count for row in rows)
 
 
 def test_it_goes_on_until_the_process_ends(sample_mount: Mounter, tmp_path: Path) -> None:
-    """And no longer, whatever its children do."""
+    """It records no longer than the process lives, whatever its children do."""
     mount = sample_mount()
     left = "sleep 1000 & echo $!; exec sleep 1000"
     with subprocess.Popen(["sh", "-c", left], stdout=subprocess.PIPE, text=True) as process:
@@ -157,7 +157,7 @@ def test_the_process_goes_on_without_it(sample_mount: Mounter, tmp_path: Path, h
 
 
 def test_a_process_that_ends_at_once(sample_mount: Mounter, tmp_path: Path) -> None:
-    """One error, or a recording of what was left of it; nothing stays behind."""
+    """The result is an error, or a recording of the remaining time; nothing stays behind."""
     mount = sample_mount()
     for seconds in (0.0, 0.5, 1.0):
         with subprocess.Popen(["sleep", str(seconds)]) as process:
@@ -170,7 +170,7 @@ def test_a_process_that_ends_at_once(sample_mount: Mounter, tmp_path: Path) -> N
 def test_what_is_waited_for_already_is_named(
     sample_mount: Mounter, tmp_path: Path, attach: bool
 ) -> None:
-    """A request that began before the recording: of the process, or of anybody."""
+    """A request began before the recording, by the process or by another one."""
     mount, other = sample_mount(), sample_mount()
     path = mount.path / "dir-00" / "file-000"
     with mount.stopped():

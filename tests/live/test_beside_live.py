@@ -1,6 +1,6 @@
-"""Commands beside mounts that they are not about: none is asked, and one that hangs stops nothing.
+"""Commands beside unrelated mounts: no command touches these, and a hanging one stops nothing.
 
-All mounts are in a mount namespace of the test's own, which ends with it.
+All mounts are in a private mount namespace of the test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 RAWFS = Path(__file__).with_name("rawfs.py")
 MARK = "FUSETOOLS_TEST_BESIDE"
-# How the other mount hangs: opcodes that its daemon reads and never answers, and a signal to it.
+# Ways to hang for the other mount: opcodes that its daemon reads and never answers, and a signal.
 LOOKUP, GETATTR, STATFS, INIT = 1, 3, 17, 26
 WAYS = {
     "drops": (f"{LOOKUP},{GETATTR},{STATFS}", None),
@@ -51,7 +51,7 @@ class Apart:
         )
         assert self.shell.stdout is not None
         self.shell.stdout.readline()
-        env = shutil.which("env")  # by its whole path, also where a test changes PATH
+        env = shutil.which("env")  # by its absolute path, as a test may change PATH
         self.inside = ["nsenter", "-m", "-t", str(self.shell.pid), str(env), "-C", str(folder)]
         self.daemons: list[subprocess.Popen[str]] = []
         tree = make_tree(folder / "tree")
@@ -74,7 +74,7 @@ class Apart:
         wait_until(lambda: f" {path} " in table.read_text(), f"the mount {path}")
 
     def raw(self, silent: str = "") -> subprocess.Popen[str]:
-        """The daemon of mount B, which has answered what the kernel asks of itself."""
+        """The daemon of mount B, once it has answered the kernel's own requests."""
         daemon = self.daemon(sys.executable, RAWFS, self.b, "--silent", silent)
         assert daemon.stdout is not None
         assert daemon.stdout.readline().startswith("ready")
@@ -92,7 +92,7 @@ class Apart:
         )
 
     def run(self, *words: object, seconds: float = HANGS, **more: str) -> tuple[int, str]:
-        """Exit status and output of a command that ends, and leaves no process."""
+        """Return exit status and output of a command that ends and leaves no process."""
         process = self.start(*words, **more)
         if words[0] == "trace":
             wait_until(lambda: "ended at" in self.line(process), "the head of the table")
@@ -107,13 +107,13 @@ class Apart:
 
     def close(self) -> None:
         for daemon in reversed(self.daemons):
-            daemon.kill()  # their connections end with them
+            daemon.kill()  # their connections end with the namespace
             daemon.wait()
         self.shell.communicate()
 
 
 def ours() -> list[int]:
-    """Processes of this test's commands."""
+    """Return processes of this test's commands."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -133,7 +133,7 @@ def apart(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 
 def commands(apart: Apart) -> list[Sequence[object]]:
-    """All that look at the host, and some that read a recording."""
+    """All commands that look at the host, and some that read a recording."""
     of: list[object] = ["--mount", apart.a]
     return [
         ["record", *of, "-o", "a.data", "--", "ls", apart.a],
@@ -153,7 +153,7 @@ def commands(apart: Apart) -> list[Sequence[object]]:
 
 
 def fly(apart: Apart) -> None:
-    """A flight recorder that writes a recording when it is asked to."""
+    """Run a flight recorder that writes a recording on request."""
     recorder = apart.start("record", "--flight", "5", "--mount", apart.a, "-o", "flight.data")
     assert recorder.stderr is not None
     try:
@@ -168,7 +168,7 @@ def fly(apart: Apart) -> None:
 
 
 def test_no_command_asks_a_mount_that_nobody_uses(apart: Apart) -> None:
-    """The daemon's own count. Only what is recorded of all mounts is about this one, too."""
+    """The daemon's own count. Only a recording of all mounts concerns this mount, too."""
     daemon = apart.raw()
     for words in commands(apart):
         status, said = apart.run(*words)
@@ -181,11 +181,11 @@ def test_no_command_asks_a_mount_that_nobody_uses(apart: Apart) -> None:
     fly(apart)
     daemon.terminate()
     out, _ = daemon.communicate(timeout=HANGS)
-    assert json.loads(out) == {"init": 1, "lookup": 1}  # the workload looked for its program
+    assert json.loads(out) == {"init": 1, "lookup": 1}  # the workload searched for its program
 
 
 def test_a_daemon_that_runs_from_another_mount(apart: Apart) -> None:
-    """That mount is asked for its files only where it is recorded."""
+    """That mount gets requests for its files only where it is recorded."""
     served, shown = apart.folder / "served", apart.folder / "shown"
     served.mkdir()
     shown.mkdir()

@@ -1,4 +1,4 @@
-"""Whom a daemon talks to over a connection that there was before the recording: sshfs over TCP."""
+"""Peers of a daemon over a connection older than the recording: sshfs over TCP."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_slow_names_the_server(mounted: tuple[Path, str], tmp_path: Path) -> Non
     assert reads
     for request in reads:
         assert request.meanwhile is not None
-        # Each asks the server by itself, and waits for the thread that reads all answers.
+        # Each caller asks the server, and waits for the thread that reads all answers.
         assert request.meanwhile.peers == (address,)
         helper = request.meanwhile.helpers[0]
         assert helper.peers == (address,) and "read" in {call for call, *_ in helper.syscalls}

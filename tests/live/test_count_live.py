@@ -1,4 +1,4 @@
-"""`fusetools count --live` on this host: its counts are the file system's own."""
+"""`fusetools count --live` on this host: its counts equal the file system's own."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> N
         counted.setdefault(row["layer"], Counter())[row["function"]] = row["count"]
     own = mount.callbacks()
     assert counted["daemon"] == own
-    flushes = counted["request"].pop("FUSE_FLUSH", 0)  # refused, for there is no callback
+    flushes = counted["request"].pop("FUSE_FLUSH", 0)  # refused, as there is no callback
     assert flushes <= 8
     named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in own.items() if n}
-    for forget in ("FUSE_FORGET", "FUSE_FORGET_MULTI"):  # no requests with an answer
+    for forget in ("FUSE_FORGET", "FUSE_FORGET_MULTI"):  # requests without an answer
         named.pop(forget, None)
     assert counted["request"] == Counter(named)
-    # The median of what 40 calls took more, in 15 rounds: in eight of them so long, or longer.
+    # Return the additional time of 40 calls, as the median of 15 rounds.
     assert 0 < 8 * 40 * result["recording"]["probe_cost_ns"] < elapsed
     assert [path.name for path in tmp_path.iterdir()] == ["workload.json"]
     assert str(mount.path) not in (TRACEFS / "uprobe_events").read_text()
@@ -47,7 +47,7 @@ def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> N
 def test_other_daemons_of_the_same_library_are_not_counted(
     sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """… in threads that begin meanwhile neither left out nor taken for others'."""
+    """New threads are neither left out nor counted for others."""
     mount, other = sample_mount(), sample_mount()
     both = " & ".join(
         f"{BUILD / 'workload'} mixed --processes 4 {one.path} > {number}.json"

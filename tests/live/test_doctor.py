@@ -58,7 +58,7 @@ def test_the_daemon_of_a_mount(sample_mount: Mounter) -> None:
 
 
 def test_which_code_keeps_frame_pointers(sample_mount: Mounter) -> None:
-    """Of the sample as it was compiled; of all that the daemons have mapped, as readelf does."""
+    """Compare the sample as compiled, and all files that the daemons have mapped, with readelf."""
     whole, shipped = sample_mount(), sample_mount(as_shipped=True)
     facts = read_host()
     for sample, keeps in ((whole, True), (shipped, False)):
@@ -70,7 +70,7 @@ def test_which_code_keeps_frame_pointers(sample_mount: Mounter) -> None:
         for library in mount.libraries:
             theirs = frame_pointers.by_readelf(Path(library.host_path))
             share = library.frame_pointers or 0.0
-            # In libc one function of some 30 bytes is counted differently.
+            # In libc one function of about 30 bytes is counted differently.
             assert share == pytest.approx(theirs or 0.0, abs=1e-4), library.path
     described = {m["path"]: m["stacks"] for m in json.loads(doctor("--json").stdout)["mounts"]}
     stacks = described[str(shipped.path)]
@@ -92,7 +92,7 @@ def test_two_mounts_are_not_confused(sample_mount: Mounter) -> None:
 
 @contextmanager
 def namespaced(script: str) -> Iterator[int]:
-    """The pid of a shell in a mount namespace of its own, after it has printed a line."""
+    """Yield the pid of a shell in a mount namespace of its own, after it has printed a line."""
     shell = subprocess.Popen(
         ["unshare", "-m", "--propagation", "private", "bash", "-c", f"{script}\necho ready; read"],
         stdin=subprocess.PIPE,
@@ -108,15 +108,15 @@ def namespaced(script: str) -> Iterator[int]:
 
 
 def test_mount_in_another_namespace(sample_mount: Mounter, tmp_path: Path) -> None:
-    """The daemon sees a library, and its mount point, where this namespace has something else."""
-    sample = sample_mount()  # built, and a mount of this namespace beside
+    """The daemon sees a library and its mount point; this namespace has other files there."""
+    sample = sample_mount()  # built, and with a mount of this namespace beside it
     there, tree = tmp_path / "there", tmp_path / "tree"
     hidden = tmp_path / "build"
     for directory in (there, tree, hidden):
         directory.mkdir()
     (tree / "file").write_text("x")
     decoy = hidden / sample.library.name
-    shutil.copy(sample.library, decoy)  # another file under the name that the daemon will use
+    shutil.copy(sample.library, decoy)  # another file under the same name
     script = (
         f"mount --bind {sample.build} {hidden}\n"
         f"{hidden}/samplefs -f {tree} {there} &\n"
@@ -165,8 +165,10 @@ def test_library_replaced_under_a_running_daemon(sample_mount: Mounter, tmp_path
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """The process is stopped. What waits for it all the same would do so for ever: it goes on, and
-    the test fails."""
+    """The process is stopped.
+
+    A command that waits for it would wait forever: the process is continued, and the test fails.
+    """
     waited = threading.Event()
 
     def go_on() -> None:
@@ -185,7 +187,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Mounter) -> None:
-    """What it tries of the kernel, it tries on a mount of its own."""
+    """doctor's trials of the kernel use a mount of their own."""
     sample = sample_mount()
     unique = self_test_unique()
     asked = sample.ask("internal", "affairs")
@@ -200,8 +202,8 @@ def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Mounter) -> None
 def test_a_library_on_a_mount_that_hangs(
     sample_mount: Mounter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its daemon is found all the same; only what is asked of the mount is given up."""
-    monkeypatch.setattr(mounts, "PATIENCE", 1.0)  # it is waited for six times as long
+    """The daemon is found; only the queries to the mount are abandoned."""
+    monkeypatch.setattr(mounts, "PATIENCE", 1.0)  # doctor waits six times as long for it
     sample = sample_mount(own_tree=True)
     tree, path = tmp_path / "tree", tmp_path / "mount"
     tree.mkdir()
@@ -228,7 +230,7 @@ def test_a_library_on_a_mount_that_hangs(
 
 
 def test_self_test_agrees_with_a_recording(sample_mount: Mounter, tmp_path: Path) -> None:
-    """What one statfs told holds for other requests: every end has the number of its send."""
+    """The result for one statfs holds for other requests: every end has the number of its send."""
     facts = read_host()
     if "fuse:fuse_request_send" not in facts.tracepoints:
         pytest.skip("this kernel has no fuse:* tracepoints")
@@ -243,7 +245,7 @@ def test_self_test_agrees_with_a_recording(sample_mount: Mounter, tmp_path: Path
     text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     sent = re.findall(r"request_send:.* req (\d+) ", text)
     ended = set(re.findall(r"request_end:.* req (\d+) ", text))
-    # The last RELEASEDIR, which nobody waits for, may end after the recording.
+    # The last RELEASEDIR, for which no caller waits, may end after the recording.
     assert len(sent) > 20 and len(ended) > 20
     good = ended <= set(sent) and "0" not in sent
     assert self_test_unique() is good
@@ -258,20 +260,20 @@ def test_what_doctor_prints(sample_mount: Mounter) -> None:
     comm = Path(f"/proc/{sample.pid}/comm").read_text().strip()
     callbacks = subprocess.run(["nm", "-C", sample.library], capture_output=True, text=True).stdout
     names = set(re.findall(r" t cvmfs::cvmfs_(\w+)\(", callbacks))
-    count = len(names - {"init", "destroy"})  # which answer no request of a caller
+    count = len(names - {"init", "destroy"})  # these answer no caller's request
     said = f"{comm}, pid {sample.pid}: {count} callbacks in {sample.library.name}"
     assert said in " ".join(done.stdout.split())
     long = [line for line in done.stdout.splitlines() if len(line) > 80]
-    # Only a path is not broken, nor a command that users copy.
+    # A path and a command that users copy are not wrapped.
     assert all(line.strip().startswith("/") or ": echo N > /sys/" in line for line in long)
 
 
 def test_a_stripped_daemon(sample_mount: Mounter) -> None:
-    """What it says of the way out is what record does."""
+    """doctor's advice for such a mount equals record's behaviour."""
     sample = sample_mount(stripped=True)
     data = json.loads(doctor("--json").stdout)
     described = next(mount for mount in data["mounts"] if mount["path"] == str(sample.path))
-    # Those of its libfuse, where their table is found.
+    # Return the functions of the daemon's libfuse in its table.
     handlers = re.match(r"\d+ callbacks, entries alone in libfuse3\.so\.", described["how"])
     replies = "replies (no names of callbacks) in libfuse3.so."
     assert handlers or described["how"].startswith(replies)
@@ -282,9 +284,11 @@ def test_a_stripped_daemon(sample_mount: Mounter) -> None:
 
 
 def test_it_is_fast(sample_mount: Mounter) -> None:
-    """It takes less than ten times the CPU time of its own help, measured beside it: the rest is
-    waiting for other users of the kernel's lock. The least of three of each: a busy machine slows
-    both down alike."""
+    """doctor takes less than ten times the CPU time of its own help, measured beside it.
+
+    The remaining time is spent waiting for other users of the kernel's lock. Compare the minimum of
+    three runs each: a busy machine slows both down alike.
+    """
     sample_mount()
     code = """
 import resource, sys
@@ -310,7 +314,7 @@ finally:
 
 
 def test_unprivileged() -> None:
-    """Imported as root, run as nobody: this Python itself may not be readable for others."""
+    """Imported as root, run as nobody: other users may be unable to read this Python."""
     code = """
 import os, sys
 import fusetools.cli.doctor, fusetools.record.doctor, fusetools.now.stuck, encodings.idna, json
@@ -349,8 +353,10 @@ main(["doctor", *sys.argv[1:]])
 def test_the_mend_that_it_names_mends(
     broken: str, fix: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """In a mount namespace of its own, so that nobody else loses tracefs; with one mount that can
-    be traced, for where all mounts are dead a recording does not work."""
+    """Use a private mount namespace, so that nobody else loses tracefs.
+
+    Mount one traceable file system: with only dead mounts a recording fails.
+    """
     sample_mount()
     tracefs = read_host().tracefs
     if tracefs != "/sys/kernel/tracing":
@@ -417,7 +423,7 @@ def test_nothing_is_left_behind(
     read_host()
 
     def no_zombies() -> bool:
-        end_children([])  # those that had not ended yet when they were given up
+        end_children([])  # those that had not ended when they were abandoned
         with contextlib.suppress(ChildProcessError):
             return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         return True

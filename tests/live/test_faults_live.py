@@ -1,6 +1,9 @@
-"""Faults in each phase of a recording: nothing is left, what was recorded can be read, the exit
-status says what happened. A part of the matrix; FAULTS=all: the whole of it (make test-faults).
-FAULTS=guest: those that are a whole machine's, to be run in a virtual one."""
+"""Faults in each phase of a recording.
+
+Nothing is left behind, the recorded data can be read, and the exit status tells what happened. Runs
+a part of the matrix; FAULTS=all: all of it (make test-faults). FAULTS=guest: faults that hit a
+whole machine, to be run in a virtual one.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,14 @@ SIGNALS = {
     "int": signal.SIGINT,
     "hup": signal.SIGHUP,
 }
-# What cannot be: perf and the workload have ended by then.
+# Impossible combinations: perf and the workload have ended by then.
 NOT = {
     *((fault, phase) for fault in ("workload killed", "workload hangs") for phase in PHASES[2:]),
     ("workload hangs", "arming"),
     ("perf killed", "merging"),
     ("perf killed", "cleaning"),
 }
-# Each fault and each phase twice or so, in half a minute.
+# Each fault and each phase about twice, in half a minute.
 FEW = (
     *(("kill", phase) for phase in PHASES),
     *(
@@ -62,7 +65,7 @@ FEW = (
         ("all stopped", "recording"),
     ),
 )
-# Only in a virtual machine: they are the whole machine's, or need function_graph.
+# Only in a virtual machine: these hit the whole machine, or need function_graph.
 OF_MACHINES = (("trace-cmd killed", "recording"), ("cpu unplugged", "recording"))
 
 
@@ -79,7 +82,7 @@ CHOSEN = [cell for cell in CELLS if cell not in NOT]
 MOMENTS = random.Random(14)
 MEMORY = Path("/sys/fs/cgroup/memory")
 CPU = Path("/sys/devices/system/cpu/cpu1/online")
-# For a daemon that writes files: all fails once a file BROKEN is there.
+# A library for a daemon that writes files: every write fails once a file BROKEN exists.
 EIO = """
 #include <errno.h>
 #include <stdlib.h>
@@ -98,7 +101,7 @@ int fsync(int fd) { return broken() ? (errno = EIO, -1) : syscall(SYS_fsync, fd)
 
 
 class Case:
-    """One recording, and what it is struck by."""
+    """One recording, and its fault."""
 
     def __init__(self, mount: SampleMount, folder: Path, output: Path) -> None:
         self.mount, self.folder, self.output = mount, folder, output
@@ -113,7 +116,7 @@ class Case:
         self.process = self.start([*COMMAND, *map(str, words)])
 
     def start(self, words: list[str]) -> subprocess.Popen[bytes]:
-        # In a mount namespace of its own: what is unmounted there is mounted for all others.
+        # Mount in a mount namespace: an unmount there leaves the mount for all others.
         inside = ["unshare", "-m", "--propagation", "private"]
         with self.log.open("ab") as log:
             return subprocess.Popen([*inside, *words], stdout=log, stderr=log, env=environment())
@@ -128,7 +131,7 @@ class Case:
         return self.process.poll() is not None
 
     def until(self, phase: str) -> None:
-        """Returns when the recording is in that phase."""
+        """Wait until the recording is in that phase."""
         if phase == "arming":
             wait_until(lambda: bool(self.state().get("probes")) or self.ended(), phase)
             return
@@ -149,7 +152,7 @@ class Case:
             wait_until(lambda: self.merges() or self.ended(), phase)
 
     def merges(self) -> bool:
-        """Whether the process that merges runs."""
+        """Return whether the process that merges runs."""
         found = False
         with contextlib.suppress(OSError):
             pid = self.process.pid
@@ -182,7 +185,7 @@ class Case:
             self.mount.process.wait()
         elif fault == "daemon stopped":
             os.kill(self.mount.pid, signal.SIGSTOP)
-            if phase == "arming":  # and so the workload hangs from the beginning
+            if phase == "arming":  # so the workload hangs from the beginning
                 wait_until(lambda: self.hangs("ls") or self.ended(), fault)
                 self.process.send_signal(signal.SIGINT)
         elif fault == "all stopped":
@@ -201,7 +204,7 @@ class Case:
         elif fault == "unmounted":
             subprocess.run(["umount", "-l", self.mount.path], check=True)
         elif fault == "workload killed":
-            # Until it is released it has the name of who started it.
+            # Until it is released it has the name of its parent.
             own = Path(f"/proc/{pid}/comm").read_text().strip()
             if phase == "arming":
                 wait_until(lambda: bool(self.state().get("processes")), "the workload")
@@ -228,7 +231,7 @@ class Case:
         self.go.touch()
 
     def hangs(self, name: str) -> bool:
-        """Whether the workload runs that."""
+        """Return whether the workload runs that command."""
         return any(children(shell, name) for shell in children(self.process.pid, "sh"))
 
     def text(self) -> str:
@@ -236,7 +239,8 @@ class Case:
 
 
 def before_the_program(text: str) -> bool:
-    """Whether Ctrl-C struck Python itself, before `fusetools.__main__.run`: nobody catches it."""
+    """Return whether Ctrl-C hit Python itself, before `fusetools.__main__.run`: nobody catches it
+    there."""
     return "KeyboardInterrupt" in text and ", in run\n" not in text
 
 
@@ -245,7 +249,7 @@ def perfs(pid: int) -> list[int]:
 
 
 def out_of_memory(pid: int) -> None:
-    """The kernel's own killer, in a group of these processes that may have no more memory."""
+    """Run the kernel's OOM killer in a group of these processes without free memory."""
     if not (MEMORY / "memory.limit_in_bytes").exists():
         pytest.skip("needs the memory controller of cgroup v1")
     group = MEMORY / f"test-faults-{os.getpid()}"
@@ -291,7 +295,7 @@ def fragile(tmp_path: Path) -> Iterator[Path]:
 
 
 def expected(fault: str, phase: str) -> set[int]:
-    """Exit statuses that tell the truth."""
+    """Return the exit statuses that tell the truth."""
     number = SIGNALS.get(fault, 0)
     if fault == "kill":
         return {-9}
@@ -366,7 +370,7 @@ def test_fault(
         return
     assert leftovers.hidden(folder) == []
     parts = sorted(folder.glob("perf.data*"))
-    # Before anything could be recorded there may be nothing.
+    # Before the recording began there may be no data.
     assert parts or phase == "arming" or fault in ("enospc", "oom", "eio"), text
     for part in parts:
         if part.name.endswith((".ftrace", ".tasks")):
@@ -379,7 +383,7 @@ def test_fault(
 
 
 def whole(part: Path, folder: Path) -> fusetools.Recording:
-    """The recording, put together as its error says where it is in parts."""
+    """The recording can be assembled from the parts that its error names."""
     try:
         return fusetools.open(part)
     except fusetools.Error as error:
@@ -392,7 +396,7 @@ def whole(part: Path, folder: Path) -> fusetools.Recording:
 
 
 def test_a_disk_that_others_fill(sample_mount: Mounter, small: Path, tmp_path: Path) -> None:
-    """The recording ends while there is room to keep it, and is whole."""
+    """The recording ends while there is room to keep it, and is complete."""
     case = Case(sample_mount(), tmp_path, small / "perf.data")
     case.until("recording")
     disk = os.statvfs(small)

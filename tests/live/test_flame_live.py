@@ -1,4 +1,5 @@
-"""Flame graphs of live recordings: held to settable sleeps, the scheduler's own clock and perf."""
+"""Flame graphs of live recordings, compared with settable sleeps, the scheduler's clock and
+perf."""
 
 from __future__ import annotations
 
@@ -31,13 +32,15 @@ SLEEPS = ("hrtimer_nanosleep", "__x64_sys_clock_nanosleep", "common_nsleep")
 
 
 def of(stacks: dict[str, float], *frames: str) -> float:
-    """us of the stacks that have one of these frames."""
+    """Return us of the stacks that have one of these frames."""
     return sum(us for stack, us in stacks.items() if set(frames) & set(stack.split(";")))
 
 
 def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
-    """The daemon's sleep in lookup, as long as stock perf's switches say, which is no longer than
-    the file system's own clock does; and nothing of its threads' waiting for work."""
+    """The daemon's sleep in lookup lasts as long as stock perf's switches show.
+
+    That is at most the time by the file system's own clock. Idle threads are not included.
+    """
     mount = sample_mount("--delay", "lookup=20ms")
     name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
     recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "stat", 97, mount.path / name)
@@ -50,19 +53,19 @@ def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -
         for number, since, until in stock.syscalls[tid]
         if number == NANOSLEEP
     )
-    # Asleep until 60 us before its end, but for those that the sleep found no longer to wait for.
+    # Each lookup sleeps until 60 us before its end, except those whose delay was already over.
     assert 0 < slept <= sum(call.delay_end - call.delay_begin for call in calls)
 
     daemon = recording.stacks("off-cpu", layers=["daemon"])
     asleep = of(daemon.stacks, *SLEEPS)
     assert asleep == pytest.approx(slept / 1000, rel=1e-6)
     assert of(daemon.stacks, "fuse_dev_do_read") == 0
-    # Each request finds a thread that waits for work; of those that waited before the recording
-    # began, when they did is not known.
+    # Each request finds an idle thread. The start of idle waits from before the recording is
+    # unknown.
     threads = {seen.tid for seen in stock.seen.values()}
     assert daemon.left_out.idle.times >= len(stock.seen) - len(threads)
 
-    # While it sleeps in a delay, the caller waits for its answer.
+    # While the daemon sleeps in a delay, the caller waits for its answer.
     waited = 0
     by_key = own_calls(mount)
     for key, seen in stock.seen.items():
@@ -75,7 +78,7 @@ def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -
     assert of(served, *SLEEPS) == pytest.approx(slept / 1000, rel=1e-6)
     assert of(recording.stacks("off-cpu", "getattr").stacks, *SLEEPS) == 0
 
-    # Of C++ with frame pointers the way down to the sleep is known.
+    # The stack of a C++ program with frame pointers is complete down to the sleep.
     longest = max(served, key=lambda stack: served[stack])
     assert longest.split(";")[0] == "workload"
     callback = [s for s in daemon.stacks if ";cvmfs::cvmfs_lookup;" in s]
@@ -102,9 +105,11 @@ print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran, "t
 
 
 def off_by_perf_script(path: Path, pid: int, start: int, end: int) -> int:
-    """ns between these times that stock perf shows a thread switched out, until it is seen to run
-    again: where the switch to it is not recorded (there are hosts with threads from which none is),
-    by an event of its own, or by its next switch out."""
+    """Return ns between these times that a thread is switched out according to stock perf.
+
+    The wait ends at the next event that shows the thread running: some hosts record no switch-in of
+    some threads. Such an event is one of its own, or its next switch-out.
+    """
     since, total = None, 0
     for event in script.events(path, switches=True):
         if not start <= event.time <= end:
@@ -124,8 +129,10 @@ def off_by_perf_script(path: Path, pid: int, start: int, end: int) -> int:
 def test_a_rare_long_wait_among_many_short_ones_has_its_own_stack(
     as_shipped: bool, sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """Waits for the next request are too many for a stack of each; that of the one statfs is none
-    of these, and none is alike."""
+    """Idle waits are too many for a stack of each.
+
+    The wait of the one statfs is not idle, and no other wait is similar.
+    """
     mount = sample_mount("--kernel-cache", "0", "--delay", "statfs=20ms", as_shipped=as_shipped)
     file = next(path for path in sorted(mount.tree.rglob("*")) if path.is_file())
     many = f"{WORKLOAD} stat 20000 {mount.path / file.relative_to(mount.tree)}"
@@ -142,7 +149,7 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     pin = mount.pin()
     command = [*pin, sys.executable, "-c", _BUSY, str(mount.path), "2"]
     shell = " ".join(f"'{word}'" for word in command)
-    # Another takes the CPU from it.
+    # Another process takes the CPU from it.
     with subprocess.Popen([*pin, sys.executable, "-c", "while True: pass"]) as other:
         try:
             recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
@@ -154,7 +161,7 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     own: dict[str, Any] = {
         "layers": ["syscall"],
         "filters": span,
-    }  # not what the daemon waited for meanwhile
+    }  # not the daemon's wait at that time
     waited = recording.stacks("off-cpu", everything=True, **own)
     wall = told["end"] - told["begin"]
     whole = waited.total_ns + told["ran"]
@@ -164,7 +171,7 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     seen = off_by_perf_script(tmp_path / "perf.data", told["pid"], told["begin"], told["end"])
     assert waited.total_ns == seen
 
-    # Samples count the time that the scheduler does: as many as stock perf shows of the thread.
+    # Samples agree with the scheduler's time: as many as stock perf shows of the thread.
     sampled = recording.stacks("on-cpu", **own)
     assert sampled.unit == "ns"
     of_process = [
@@ -175,17 +182,18 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     shown = [sample for sample in of_process if told["begin"] <= sample.ns <= told["end"]]
     assert sampled.count == len(shown)
     assert sampled.total_ns == sum(sample.period for sample in shown)
-    # Five standard deviations of so many samples: exceeded by chance in 6 of 10^7 runs.
+    # Five standard deviations of that many samples: exceeded by chance in 6 of 10^7 runs.
     samples = max(sampled.count, 1)
     assert sampled.total_ns == pytest.approx(told["ran"], rel=0.1 + 5 / samples**0.5)
-    # The workload's first process, in a request or not; with what its shell did before.
+    # The workload's first process, in a request or not, including its shell's earlier work.
     (python,) = {stack.split(";")[0] for stack in sampled.stacks}
     process = of(recording.stacks("on-cpu").stacks, python)
     assert sum(sampled.stacks.values()) <= process <= sum(s.period for s in of_process)
 
 
 def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Kernel and user frames, of what ran and of what waited; the kernel's without this host."""
+    """Stacks have kernel and user frames, on and off the CPU; kernel symbols come from the
+    recording."""
     mount = sample_mount("--delay", "lookup=4ms:spin")
     path = tmp_path / "perf.data"
     script = f"find {mount.path} -type d; {sys.executable} -c 'import json; print(json)'"
@@ -225,8 +233,10 @@ def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_stacks_are_unwound(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Of programs without frame pointers, and of the daemon, from where each thread begins; by what
-    the recording holds when the program is gone."""
+    """Stacks of programs without frame pointers, and of the daemon, reach the start of each thread.
+
+    The recording suffices, after the program is removed.
+    """
     mount = sample_mount("--delay", "lookup=2ms")
     path, workload = tmp_path / "perf.data", tmp_path / "workload"
     shutil.copy(WORKLOAD, workload)
@@ -243,9 +253,9 @@ def test_stacks_are_unwound(sample_mount: Mounter, tmp_path: Path) -> None:
     daemon = recording.stacks("off-cpu", "lookup", layers=["daemon"]).stacks
     slept = {stack: us for stack, us in daemon.items() if set(SLEEPS) & set(stack.split(";"))}
     assert of(slept, "cvmfs::cvmfs_lookup") > 0.98 * sum(slept.values()) > 0
-    # clone3 and start_thread, where the host has the symbols of its C library.
+    # clone3 and start_thread, if the host has the symbols of its C library.
     assert all(re.match(r"samplefs;(__)?clone3?;|samplefs;\[libc", stack) for stack in slept), slept
-    # Other files there by those names are not taken for them.
+    # Other files with these names are not mistaken for them.
     workload.write_bytes(b"#!/bin/sh\n")
     assert recording.stacks("off-cpu", "lookup", layers=["syscall"]).stacks == callers
     (tmp_path / "files").mkdir()
@@ -257,7 +267,8 @@ CHAINS = "n w an bn cn dn en qn sn abcden edcbaw ccccccn qaqbqew bsdsn aqbscw"
 
 
 def calls_of(thread: str) -> list[str]:
-    """Its own functions that a thread of chains.c is in while it has this name, outermost first."""
+    """Return the functions of chains.c that a thread is in while it has this name, outermost
+    first."""
     names = ["_start", "main"] if thread[0] == "m" else ["thread"]
     for letter in thread[1:]:
         names += [letter, *{"q": ["compare"], "s": ["handler"]}.get(letter, [])]
@@ -265,7 +276,8 @@ def calls_of(thread: str) -> list[str]:
 
 
 def frames_of(path: Path) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Of stock perf: comm, time and event; frames as (address, function, file), outermost first."""
+    """Return stock perf's samples: comm, time, event; frames (address, function, file), outermost
+    first."""
     fields = "comm,tid,time,event,trace,ip,sym,dso"
     command = ["perf", "script", "-i", str(path), "--no-inline", "--ns", "-F", fields]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -281,8 +293,8 @@ def frames_of(path: Path) -> list[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def has_table(file: str, address: int) -> bool:
-    """Whether .eh_frame tells how the function at that address is left, as readelf prints it."""
-    # It fails where a debug file is named that is not installed.
+    """Return whether .eh_frame describes the function at that address, as readelf prints it."""
+    # readelf fails if a named debug file is not installed.
     done = subprocess.run(["readelf", "-wF", file], capture_output=True, text=True, check=False)
     tables = re.findall(r"pc=([0-9a-f]+)\.\.([0-9a-f]+)$", done.stdout, re.MULTILINE)
     assert tables, done.stderr
@@ -302,7 +314,7 @@ int main(void) {
 
 
 def test_a_thread_in_what_its_signal_handler_returns_to(tmp_path: Path) -> None:
-    """Neither the tables nor frame pointers describe how its stack goes on: what it was doing."""
+    """Neither the tables nor frame pointers describe how its stack continues."""
     source, program = tmp_path / "raises.c", tmp_path / "raises"
     source.write_text(RAISES)
     subprocess.run(["gcc", "-O2", "-fomit-frame-pointer", "-o", program, source], check=True)
@@ -318,16 +330,18 @@ def test_a_thread_in_what_its_signal_handler_returns_to(tmp_path: Path) -> None:
 
 
 def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: Path) -> None:
-    """perf record --call-graph dwarf by hand, then fusetools merge: each sleep of a program without
-    frame pointers has the calls that it is in; and each stack is as stock perf unwinds it, where
-    that comes to the thread's start."""
+    """perf record --call-graph dwarf by hand, then fusetools merge.
+
+    Each sleep of a program without frame pointers has its callers. Each stack equals stock perf's,
+    if perf reaches the thread's start.
+    """
     mount = sample_mount("--delay", "lookup=1ms")
     program, raw, merged = (tmp_path / name for name in ("chains", "raw.data", "merged.data"))
     source = Path(__file__).with_name("chains.c")
     flags = ["-O2", "-fomit-frame-pointer", "-pthread"]
     subprocess.run(["gcc", *flags, "-o", program, source], check=True)
     command: list[str | Path] = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC"]
-    # More than the 8 KiB of perf: with AVX-512 a signal takes 3 of the stack.
+    # More than perf's 8 KiB: with AVX-512 a signal takes 3 KiB of the stack.
     command += ["--call-graph", "dwarf,16384"]
     command += ["-e", "sched:sched_switch", "-e", "cpu-clock", "-e", "fuse:*", "-m", "16M"]
     command += ["-o", raw, "--"]
@@ -337,7 +351,7 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     for _ in range(5):
         subprocess.run([str(word) for word in command], check=True, capture_output=True, env=now)
         if not _core.scan(str(raw), [], {})["lost"]:
-            break  # else mappings may be among what perf lost, beside much other work
+            break  # else perf may lose mappings among many other records
     noted = fusetools.open(raw).stacks("on-cpu", everything=True).notes
     (note,) = [note for note in noted if note.code is Code.COPIES_NOT_UNWOUND]
     assert note.subject == {"host": os.uname().nodename}
@@ -345,7 +359,7 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     run("merge", raw, "-o", merged, check=True)
     assert merged.stat().st_size < raw.stat().st_size / 4
 
-    # perf writes rounds that overlap where the host is busy; merged they are in order.
+    # perf writes overlapping rounds on a busy host; merged records are in order.
     theirs, ours = frames_of(raw), frames_of(merged)
     assert [head for head, _ in ours] == [head for head, _ in theirs]
     threads = {thread + chain for thread in "mt" for chain in CHAINS.split()}
@@ -366,19 +380,19 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
         if head.split()[0] not in known:
             continue
         # The loader's resolver keeps its caller's frame in a register that is not followed here.
-        # With LD_BIND_NOW it was still seen, at a program's end; why is not known.
+        # Even with LD_BIND_NOW it appeared at a program's end, for an unknown reason.
         if any(name.startswith("_dl_runtime_resolve") for _, name, _ in perfs):
             continue
-        # Not in the loader: before there is a program, perf leaves frames of it out.
+        # Not in the loader: while no program is loaded, perf leaves its frames out.
         begun = [name for _, name, file in perfs[:2] if not Path(file).name.startswith("ld-")]
         if re.match("_start( |$)|(__)?clone3? start_thread$", " ".join(begun)):
-            # Where a program's tables pass over a function, perf goes on by the frame pointer.
+            # If a program's tables skip a function, perf continues by the frame pointer.
             if mine != perfs and perfs[-len(mine) :] == mine:
                 _, _, file = mine[0]
                 assert not has_table(file, int(mine[0][0], 16) - 1), (head, mine, perfs)
                 continue
             assert mine == perfs, head
-    # And names by file are those of the recording.
+    # Names by file equal those of the recording.
     rows = [("sched:sched_switch", "syscall", "", "", "stack")]
     held = _core.flame(str(merged), rows, {"all": True})
     here = _core.flame(str(merged), rows, {"all": True, "symfs": "/"})

@@ -29,17 +29,17 @@ import fusetools
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
 
-# More of each, for those who have the time (docs/design/flight-recorder.md).
+# A longer run of each (docs/design/flight-recorder.md).
 TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
 SNAPS = int(os.environ.get("FUSETOOLS_FLIGHT_SNAPS", "10"))
-FLAT = 3 << 20  # bytes between the smallest and the largest, once a fifth is written
+FLAT = 3 << 20  # bytes between the minimum and the maximum size, once a fifth is written
 FULL = 3000  # calls of 0.5 ms, whose events fill buffers of 4 MiB on two CPUs several times
 F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
 
 
 @contextlib.contextmanager
 def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A flight recorder that is armed; its lines of JSON come on its standard output."""
+    """An armed flight recorder, whose JSON lines come on its standard output."""
     process = start(directory, "--json", *arguments)
     try:
         armed(process)
@@ -56,7 +56,7 @@ def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str
 
 
 def armed(process: subprocess.Popen[str]) -> str:
-    """What it says until it records."""
+    """Return its output until it records."""
     lines = [""]
     assert process.stderr is not None
     while not lines[-1].startswith("fusetools: flight recorder: "):
@@ -66,7 +66,7 @@ def armed(process: subprocess.Popen[str]) -> str:
 
 
 def next_line(process: subprocess.Popen[str], stream: IO[str]) -> str:
-    """ "" where it ended; where none comes, it is ended."""
+    """Return the next line; "" if the recorder ended. End it if no line comes."""
     timer = threading.Timer(HANGS, process.kill)
     timer.start()
     try:
@@ -76,7 +76,7 @@ def next_line(process: subprocess.Popen[str], stream: IO[str]) -> str:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What it still said on its standard error."""
+    """Return the rest of its standard error."""
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 0, said
@@ -84,7 +84,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def written(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next recording of which it tells."""
+    """Return the next recording that it reports."""
     assert process.stdout is not None
     line = next_line(process, process.stdout)
     assert line, "no recording was written"
@@ -92,7 +92,7 @@ def written(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def pass_by(seconds: float) -> None:
-    """Time in which buffers fill up."""
+    """Wait for buffers to fill up."""
     end = time.monotonic() + seconds
     wait_until(lambda: time.monotonic() > end, "time to pass")
 
@@ -124,7 +124,7 @@ def load(mount: SampleMount, what: str = "stat 97 {}/dir-00/file-000") -> Iterat
 
 
 def entries(data: Path) -> dict[int, int]:
-    """Of the daemon's calls when they were entered, by request, as stock perf prints them."""
+    """Return times of the daemon's calls by request, as stock perf prints them."""
     return {
         event.number("unique"): event.time
         for event in events(data)
@@ -133,12 +133,12 @@ def entries(data: Path) -> dict[int, int]:
 
 
 def hold_to_daemon(data: Path, mount: SampleMount) -> int:
-    """Between the first and the last that is recorded no call of the daemon's is missing."""
+    """Between the first and the last recorded call, no call of the daemon is missing."""
     recorded = entries(data)
     own = {call.unique: call for call in affairs.calls(mount.ask("calls"))}
     first, last = min(recorded.values()), max(recorded.values())
     assert min(recorded, key=recorded.__getitem__) in own, "the daemon's list begins later"
-    # Its own time is taken in the call, a little after the probe's.
+    # The daemon takes its time in the call, shortly after the probe.
     expected = {n for n, call in own.items() if first < call.entered <= last}
     known = {n for n in recorded if n in own}
     assert expected <= known
@@ -147,7 +147,7 @@ def hold_to_daemon(data: Path, mount: SampleMount) -> int:
 
 
 def hold_to_stock(data: Path) -> None:
-    """Counts are those of stock perf."""
+    """Counts equal those of stock perf."""
     stock = Counter(event.name for event in events(data))
     with_ends = {f"fuse_daemon:{c.function}": c.count for c in fusetools.open(data).counts().counts}
     for name, count in with_ends.items():
@@ -157,7 +157,7 @@ def hold_to_stock(data: Path) -> None:
 
 
 def quiet(data: Path) -> None:
-    """A beginning that is missing is no error."""
+    """A missing begin is not an error."""
     for command in (("hist",), ("count",), ("stages",), ("queue",), ("errors",), ("slow",)):
         done = run(*command, "-i", data)
         assert done.returncode == 0, done.stderr
@@ -171,7 +171,7 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
     arguments = ("--mount", mount.path, "--flight", 2, "--when", "open > 300ms", "--keep", 2)
     with flight(tmp_path, *arguments) as process:
         for _ in range(TRIES):
-            pass_by(4.5)  # a rest, after which the next one does not wait
+            pass_by(4.5)  # a rest, after which the next recording is not delayed
             file = mount.path / "dir-00" / "file-001"
             cat = subprocess.Popen(["cat", file], stdout=subprocess.DEVNULL)
             told = written(process)
@@ -186,8 +186,8 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
 
 
 def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Two CPUs whose buffers reach back to different times, both overwritten long ago."""
-    # However long a recording takes to write, the daemon's list reaches back to it.
+    """Two CPUs' buffers begin at different times, and both were overwritten long ago."""
+    # However long writing a recording takes, the daemon's list covers its time.
     mount = sample_mount(delay=("lookup=500us", "getattr=500us"))
     arguments = ("--mount", mount.path, "--flight", 20, "--buffer", "4M")
     with flight(tmp_path, *arguments) as process, load(mount):
@@ -209,13 +209,13 @@ def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_and_no_more(sample_mount: Mounter, tmp_path: Path) -> None:
-    # However fast the machine, what a second records has room in the buffers.
+    # However fast the machine is, the events of a second fit into the buffers.
     mount = sample_mount(delay=("lookup=500us", "getattr=500us"))
     with (
         flight(tmp_path, "--mount", mount.path, "--flight", 1, "--buffer", "64M") as process,
         load(mount),
     ):
-        pass_by(2.5)  # more than is asked for
+        pass_by(2.5)  # more than requested
         process.send_signal(signal.SIGUSR1)
         told = written(process)
     assert told["why"] == "signal SIGUSR1" and told["lost"] == 0
@@ -241,7 +241,7 @@ def test_no_more_than_n_are_kept_and_nobody_elses_goes(
     with flight(tmp_path, *arguments) as process:
         first = [snap() for _ in range(3)]
         ended(process)
-    with flight(tmp_path, *arguments) as process:  # it knows what an earlier one has written
+    with flight(tmp_path, *arguments) as process:  # it counts the recordings of an earlier recorder
         second = snap()
         ended(process)
     there = {path for path in tmp_path.iterdir() if not path.name.endswith(".stuck.json")}
@@ -252,7 +252,7 @@ def test_no_more_than_n_are_kept_and_nobody_elses_goes(
 
 
 def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
-    """A daemon that is stopped: it is written at once, and once."""
+    """For a stopped daemon one recording is written, immediately."""
     mount = sample_mount()
     arguments = ("--mount", mount.path, "--flight", 1, "--when", "waiting > 0 for 300ms")
     with flight(tmp_path, *arguments) as process:
@@ -268,14 +268,14 @@ def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
             account = held("stuck", Path(told["account"]).read_text())
             (one,) = account["mounts"]
             assert one["waiting"] > 0 and one["state"] == "stuck"
-            pass_by(2.5)  # another, which does not come
+            pass_by(2.5)  # another line, which does not come
             assert len(list(tmp_path.glob("*Z"))) == 1
         for caller in callers:
             caller.wait(HANGS)
 
 
 def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Also where that is the last one, which the end of the recorder writes."""
+    """The same holds for the last recording, written at the end of the recorder."""
     mount = sample_mount(delay=("open=2s",))
     arguments = ("--mount", mount.path, "--flight", 8, "--when", "open > 300ms")
 
@@ -300,12 +300,12 @@ def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Pat
         (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
         assert (slowest.operation, slowest.pid) == ("open", pid)
         assert f"(pid {pid})" in told["why"]
-    account = held("stuck", Path(recordings[1]["account"]).read_text())  # of then
+    account = held("stuck", Path(recordings[1]["account"]).read_text())  # from that time
     assert [one["pid"] for one in account["mounts"][0]["callers"]] == [pids[1]]
 
 
 def test_a_disk_without_room(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Nothing is written, and it goes on."""
+    """No recording is written, and the recorder continues."""
     mount = sample_mount()
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -343,7 +343,8 @@ def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Pa
     with flight(tmp_path, *arguments) as process, load(mount):
         assert own_probes()
         perfs = children(process.pid, "perf")
-        assert len(perfs) == 3  # of the host, of the daemon's tasks, of the conditions
+        # Perf of the host, perf of the daemon's tasks, perf of the conditions
+        assert len(perfs) == 3
         process.kill()
         process.wait(HANGS)
         wait_until(
@@ -411,25 +412,26 @@ def test_all_commands_read_it(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def memory(pid: int) -> int:
-    """Bytes that are resident."""
+    """Return resident bytes."""
     return number(pid, "VmRSS") << 10
 
 
 def number(pid: int, name: str) -> int:
-    """A number of /proc/PID/status."""
+    """Return a number in /proc/PID/status."""
     match = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert match
     return int(match[1])
 
 
 def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> None:
-    """The recorder itself merges and reads nothing: it has one thread, and keeps its size."""
+    """The recorder itself merges and reads nothing: it has one thread, and its memory stays
+    constant."""
     mount = sample_mount()
     when = ("--when", "* > 60s", "--when", "errors(EIO)")
     arguments = ("--mount", mount.path, "--flight", 5, "--buffer", "4M", "--keep", 2, *when)
     sizes: list[list[int]] = []
     with flight(tmp_path, *arguments) as process, load(mount):
-        # What it says is read at the end, and would not fit into 64 KiB.
+        # Its output is read at the end, and would not fit into 64 KiB.
         assert process.stderr is not None
         fcntl.fcntl(process.stderr, F_SETPIPE_SZ, 1 << 20)
         pids = [process.pid, *children(process.pid, "perf")]
@@ -447,12 +449,13 @@ def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> N
 
 @contextlib.contextmanager
 def child_stopped(process: subprocess.Popen[str]) -> Iterator[int]:
-    """The recorder's child that puts a recording together, stopped meanwhile."""
+    """The recorder's child that assembles a recording, stopped meanwhile."""
     (own,) = Path(f"/proc/{process.pid}/comm").read_text().splitlines()
     found: list[int] = []
 
     def works() -> bool:
-        """Whether it has closed the recorder's standard output: then it dies with the recorder."""
+        """Return whether it has closed the recorder's standard output: then it dies with the
+        recorder."""
         found[:] = children(process.pid, own)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             return bool(found) and os.readlink(f"/proc/{found[0]}/fd/1") == "/dev/null"
@@ -492,7 +495,7 @@ def test_a_signal_to_end_waits_for_the_recording(sample_mount: Mounter, tmp_path
         client = asked()
         with child_stopped(process) as child:
             process.send_signal(signal.SIGTERM)
-            # Passed on: the recorder has taken it.
+            # Passed on: the recorder has received it.
             wait_until(lambda: pending(child, signal.SIGTERM), "SIGTERM for the child")
         said, _ = client.communicate(timeout=HANGS)
         assert Path(said.strip()).exists()

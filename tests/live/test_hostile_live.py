@@ -1,5 +1,7 @@
-"""Odd and hostile daemons, mounts and callers: every command that looks at this host copes with
-them, and nothing of theirs steers a terminal."""
+"""Odd and hostile daemons, mounts and callers.
+
+Every command that looks at this host copes with them, and none of their text controls a terminal.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ import fusetools
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 ODD = "a\x1b[2J\x1b]0;x\x07\u202egnp.\u2066 c\n\x7f\udcff"
-# What may stand in front of a command: it is run inside a daemon's namespaces.
+# A command prefix that enters a daemon's namespaces.
 Inside = tuple[str, ...]
 
 
 class Odd(SampleMount):
-    """The sample file system with a path, a program and a namespace of the test's choice."""
+    """The sample file system with a path, a program and a namespace that the test chooses."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Odd(SampleMount):
 
 
 def make_all(path: Path) -> None:
-    """A directory, also where the whole of its path is longer than mkdir(2) takes at once."""
+    """Create a directory, even if its path is longer than mkdir(2) allows at once."""
     at = os.open("/", os.O_RDONLY)
     try:
         for name in path.parts[1:]:
@@ -72,17 +74,17 @@ def make_all(path: Path) -> None:
 
 
 def harmless(text: str) -> None:
-    """Nothing in it steers a terminal."""
+    """Assert that no text controls a terminal."""
     bad = {c for c in text if c != "\n" and unicodedata.category(c)[0] == "C"}
     assert not bad, text
 
 
 def run(*words: object, status: int | tuple[int, ...] = 0, inside: Inside = ()) -> str:
-    """Standard output of a command of ours that ends with that status."""
+    """Return standard output of a command of fusetools that ends with that status."""
     done = subprocess.run(
         [*inside, *COMMAND, *map(str, words)], capture_output=True, env=environment(), timeout=120
     )
-    output, errors = done.stdout.decode(), done.stderr.decode()  # UTF-8, or it is no text
+    output, errors = done.stdout.decode(), done.stderr.decode()  # not UTF-8 raises an error
     assert "Traceback" not in errors and "unexpected" not in errors, errors
     assert done.returncode in (status if isinstance(status, tuple) else (status,)), output + errors
     harmless(output)
@@ -91,7 +93,7 @@ def run(*words: object, status: int | tuple[int, ...] = 0, inside: Inside = ()) 
 
 
 def trace(*words: object) -> list[dict[str, object]]:
-    """The lines of trace, of a caller that looks at directories all the time."""
+    """Return lines of trace about a caller that lists directories all the time."""
     mount = words[-1]
     caller = subprocess.Popen(["sh", "-c", 'while ls -R "$0"; do :; done', str(mount)],
         stdout=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
@@ -114,7 +116,7 @@ def trace(*words: object) -> list[dict[str, object]]:
 
 
 def every_command(mount: SampleMount, folder: Path) -> fusetools.Recording:
-    """Asks each command that looks at this host; returns a recording of `ls`."""
+    """Run each command that looks at this host. Return a recording of `ls`."""
     for words in (["doctor"], ["stuck"], ["top", "--once", "--interval", "0.3"]):
         run(*words)
         answer = json.loads(run(*words, "--json"))
@@ -152,7 +154,7 @@ def test_a_mount_point_that_steers_terminals(
 
 
 def end(mount: SampleMount) -> None:
-    """Nothing of it is left."""
+    """Everything of the recording is removed."""
     mount.process.terminate()
     try:
         mount.process.wait(20)
@@ -209,7 +211,7 @@ def test_a_caller_that_renames_itself(sample_mount: Mounter, tmp_path: Path) -> 
 def test_a_path_of_4000_characters(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Longer than a line of tracefs; as long as mount(2) takes."""
+    """Longer than a line of tracefs; as long as mount(2) allows."""
     long = tmp_path
     while len(str(long)) < 3800:
         long = long / ("d" * 190)
@@ -224,7 +226,7 @@ def test_a_path_of_4000_characters(
 def test_a_program_that_is_deleted_and_a_library_that_is_replaced(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The daemon goes on with what it has; so do the probes."""
+    """The daemon continues with its open file; so do the probes."""
     folder = tmp_path_factory.mktemp("o")
     build = folder / "build"
     shutil.copytree(BUILD / "with-symbols", build)
@@ -239,7 +241,7 @@ def test_a_program_that_is_deleted_and_a_library_that_is_replaced(
         assert counts["cvmfs_opendir"] == 1, counts
         shutil.rmtree(build)
         recording = every_command(mount, tmp_path)
-        # What is deleted has a name in /proc/PID/map_files.
+        # A deleted file has a name in /proc/PID/map_files.
         holds(recording)
     finally:
         end(mount)
@@ -248,7 +250,8 @@ def test_a_program_that_is_deleted_and_a_library_that_is_replaced(
 def test_a_daemon_in_namespaces_of_its_own(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Of users, mounts and processes: its mount is seen there alone."""
+    """The daemon has namespaces of its own of users, mounts and processes: its mount is visible
+    there alone."""
     folder = tmp_path_factory.mktemp("o")
     before = ("unshare", "-U", "--map-root-user", "-m", "-p", "-f", "--mount-proc", "--kill-child")
     mount = Odd(folder, folder / "mount", before=before)
@@ -299,7 +302,7 @@ exec "$@"
 
 
 def test_ten_thousand_mounts(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Half of them parts of one FUSE file system, as containers have them."""
+    """Half of them are bind mounts of one FUSE file system, as containers have them."""
     mount = sample_mount()
     script = MANY.format(folder=tmp_path, mount=mount.path, python=sys.executable, each=5000)
     inside = ("unshare", "-m", "sh", "-c", script, "sh")

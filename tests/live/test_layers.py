@@ -1,4 +1,4 @@
-"""The layers of a live recording against the sample file system's own counters."""
+"""The layers of a live recording, compared with the sample file system's own counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKLOAD = BUILD / "workload"
 
 
 def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Series]:
-    """Records the shell's commands; what was found, by the probes' own names."""
+    """Record the shell's commands. Return the calls found, by the probes' own names."""
     recorded(output, "--mount", mount.path, "--fs", fs, "--", "sh", "-ec", workload)
     events = _core.describe(output)["events"]
     catalogue: list[_core.Row] = [
@@ -41,7 +41,7 @@ def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_co
 
 
 def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Each callback of a stripped daemon is told by its reply, with 8 processes at work."""
+    """Each callback of a stripped daemon is recognized by its reply, with 8 processes at work."""
     mount = sample_mount(stripped=True)
     workload = mount.build.parent / "workload"
     before = mount.affairs()
@@ -57,15 +57,17 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
             found[one["operation"]] += one["count"]
     own = {name.removeprefix("cvmfs_"): after[name].total - before[name].total for name in after}
     own["forget"] += own.pop("forget_multi")
-    found.pop("flush", None)  # answered by libfuse itself
+    found.pop("flush", None)  # libfuse answers it itself
     assert own["lookup"] > 5000
     assert own["forget"] > 0
     assert found == Counter({name: n for name, n in own.items() if n})
 
 
 def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Each call lies from the read to the reply as stock perf shows them, and holds the delay that
-    the daemon's own clock says of that very request; all of them lie in the system calls."""
+    """Each call lies between read and reply as stock perf shows them.
+
+    It contains the delay of that request by the daemon's own clock, and lies in the system call.
+    """
     mount = sample_mount(stripped=True, delay=("lookup=200us",))
     workload = mount.build.parent / "workload"
     commands = f"{workload} stat 211 {mount.path}/dir-00/file-000"
@@ -97,8 +99,7 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
 
 
 def reads_to_replies(data: Path, mount: SampleMount) -> dict[int, tuple[int, int]]:
-    """By request: when a thread of the daemon had read it, and when it first replied, by stock
-    perf."""
+    """Stock perf: by request, when a daemon's thread had read it, and when it first replied."""
     read: dict[int, int] = {}
     found: dict[int, tuple[int, int]] = {}
     for event in script.events(data):
@@ -112,19 +113,22 @@ def reads_to_replies(data: Path, mount: SampleMount) -> dict[int, tuple[int, int
 
 
 def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Else their buffers fill on a busy machine while they wait for one."""
+    """Else their buffers overflow on a busy machine while they wait for one."""
     classes = tmp_path / "classes"
     look = f"ps -o pid=,cls= --ppid $PPID >{classes}; echo $$ TS >>{classes}"
     recorded(tmp_path / "perf.data", "--mount", sample_mount().path, "--", "sh", "-c", look)
     *children, workload = (line.split() for line in classes.read_text().splitlines())
     assert workload in children
-    # perf of the host, perf of the daemon's tasks, and the process that empties ftrace's buffers
+    # perf of the host, perf of the daemon's tasks, and the process that drains ftrace's buffers
     assert [of for pid, of in children if pid != workload[0]] == ["RR"] * 3
 
 
 def test_what_a_quiet_cpu_recorded_comes_in_time(sample_mount: Mounter, tmp_path: Path) -> None:
-    """perf writes what a quiet CPU recorded last of all: also that a process began there, of whose
-    own events the other CPU's buffer is full. All of them are the workload's."""
+    """perf writes what a quiet CPU recorded last.
+
+    That may be the start of a process whose own events are lost in another CPU's full buffer. All
+    of them belong to the workload.
+    """
     busy, *others = sorted(os.sched_getaffinity(0))
     if not others:
         pytest.skip("one of two CPUs shall be quiet")

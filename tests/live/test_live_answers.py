@@ -1,4 +1,4 @@
-"""hist, count and diff of live recordings against the sample file system's own figures."""
+"""hist, count and diff of live recordings, compared with the sample file system's own figures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WORKLOAD = BUILD / "workload"
 
 
 def own(mount: SampleMount, before: dict[str, affairs.Histogram]) -> dict[str, affairs.Histogram]:
-    """What the daemon says it did since, without what it did not do."""
+    """Return the daemon's own calls since then, without operations that it did not do."""
     after = mount.affairs()
     return {name: h for name in after if (h := after[name].minus(before[name])).total}
 
 
 def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: Path) -> None:
-    """8 processes at work: every callback, request and system call; the histograms too."""
+    """With 8 processes at work: every callback, request and system call, and the histograms."""
     mount = sample_mount()
     before = mount.affairs()
     recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
@@ -45,7 +45,7 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
             constant = name.replace("cvmfs", "FUSE").upper()
             assert by_layer["request", constant] == h.total
 
-    # The workload's own prime numbers of system calls.
+    # The workload makes prime numbers of system calls.
     for operation, n in (("readlink", 61), ("getxattr", 43), ("listxattr", 37), ("statfs", 17)):
         assert by_layer["syscall", operation] == 8 * n
     assert by_layer["syscall", "getattr"] == 8 * 211
@@ -53,9 +53,9 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     assert facts.losses.lost == 0
     assert facts.requests.matched >= 0.999 * facts.requests.begun
 
-    # Each call that the daemon noted lies in its recorded one; to one that nothing delays the
-    # probes add about what was measured for them. Load makes that figure longer, never shorter,
-    # and of all calls some are not delayed.
+    # Each call by the daemon's clock lies in its recorded one.¶For calls without a delay, the
+    # probes add about their measured cost. Load makes this difference longer, never shorter, and
+    # some calls are not affected.
     cost = facts.probe_cost_ns
     assert cost is not None
     calls = recording.calls("cvmfs_*")
@@ -76,7 +76,7 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
             added.append(duration - (left - entered))
         assert 0 < min(added) < 4 * cost
 
-    # The same by the commands.
+    # The commands print the same.
     shown = affairs.parse(printed("hist", "-i", recording.path, "--style", "cvmfs"))
     assert {name: h.total for name, h in shown.items() if h.total} == daemon
     told = f"{cost / 1000:.2f} us" if cost >= 1000 else f"{cost:.0f} ns"
@@ -84,10 +84,11 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
 
 
 def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
-    """200 us on lookup, as the difference of two recordings: in each of the layers around it.
+    """A delay of 200 us on lookup appears as the difference of two recordings, in each layer around
+    it.
 
-    Load makes calls longer: without the delay it is the shortest of 503 that is short. Were 19 of
-    20 lengthened, each for itself, then all of 503 in 1 of 10^11 runs.
+    Load makes calls longer: without the delay the minimum of 503 calls is short. If 19 of 20 calls
+    were lengthened independently, all 503 would be so in 1 of 10^11 runs.
     """
     files = []
     for name, delay in (("fast", ()), ("slow", ("lookup=200us",))):
@@ -112,7 +113,7 @@ def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
     # The shortest callback is that by the daemon's own clock.
     own = min(call.left - call.entered for call in noted)
     assert own < slow["daemon"]["min_ns"] < 1.05 * own + fast["daemon"]["min_ns"]
-    # A callback goes on when its request has ended.
+    # A callback continues after its request has ended.
     assert slow["request"]["mean_ns"] < slow["syscall"]["mean_ns"]
     told = json.loads(printed("diff", *files, "--json"))["differences"]
     (d,) = (d for d in told if d["function"] == "cvmfs_lookup")

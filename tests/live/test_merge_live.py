@@ -66,11 +66,11 @@ def perf(*arguments: str | Path) -> list[str]:
 
 
 def script(*recordings: Path) -> list[str]:
-    """Every sample of the recordings, sorted, without padding; a stack in its sample's line.
+    """Return every sample of the recordings, sorted, without padding, with a stack in its sample's
+    line.
 
-    Of a user address only the place in its page: perf prints an offset of the file where it knows
-    what was mapped there, which one recorder may have lost and the other not. Whole addresses:
-    see stacks().
+    A user address is reduced to its place in its page: perf prints an offset of the file if it
+    knows the mapping, which one recorder may have lost. Whole addresses: see stacks().
     """
     samples: list[str] = []
     for recording in recordings:

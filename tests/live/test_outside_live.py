@@ -1,4 +1,4 @@
-"""System calls on mounts: their time in requests and outside is that of stock perf's events."""
+"""System calls on mounts: their time in requests and outside equals that of stock perf's events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ READ, DUP2 = 0, 33  # x86-64
 
 
 def held(recording: fusetools.Recording, graph: bool = True) -> None:
-    """Hold the answers to each other: each call is its requests and the rest, and the sum of all is
-    that of the stages."""
+    """Compare the answers with each other: each call is its requests and the rest, and the sum of
+    all is that of the stages."""
     stages = recording.stages()
     assert stages.calls
     for call in stages.calls:
@@ -50,7 +50,7 @@ def held(recording: fusetools.Recording, graph: bool = True) -> None:
 def test_each_read_of_a_copied_descriptor_is_on_its_mount(
     sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """dd copies its descriptor to 0. Most of its reads make no request: the pages are there."""
+    """dd copies its descriptor to 0. Most of its reads make no request: the pages are cached."""
     mount = sample_mount(delay=("read=300us",))
     words = ("dd", f"if={mount.path}/big", "of=/dev/null", "bs=4k", "count=61")
     recording = opened(tmp_path / "perf.data", [mount], *words)
@@ -74,7 +74,7 @@ def test_each_read_of_a_copied_descriptor_is_on_its_mount(
 def test_callers_that_wait_for_pages_behind_one_request_at_once(
     sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """With max_background=1 one read goes after the other: callers wait for pages meanwhile."""
+    """With max_background=1 one read follows the other: callers wait for pages meanwhile."""
     mount = sample_mount(delay=("read=3ms",))
     script = f"mount -t fusectl none /mnt && cd /mnt/{mount.connection} && echo 1 > max_background"
     limit = f"{script} && echo 1 > congestion_threshold"
@@ -87,7 +87,7 @@ def test_callers_that_wait_for_pages_behind_one_request_at_once(
 
 
 def test_a_descriptor_from_before_the_recording(sample_mount: Mounter, tmp_path: Path) -> None:
-    """The workload inherits it, at an offset whose pages were read before: no request tells."""
+    """The workload inherits it, at an offset whose pages were read before: no request shows it."""
     mount = sample_mount()
     with (mount.path / "big").open("rb") as file:
         file.read(1 << 16)

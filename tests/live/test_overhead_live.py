@@ -1,4 +1,5 @@
-"""`fusetools overhead` on this host, held to the workload's clock and the mount's counters."""
+"""`fusetools overhead` on this host, compared with the workload's clock and the mount's
+counters."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from fusetools.results.overhead import Overhead
 pytestmark = pytest.mark.live
 
 
-# In a process without other threads, as the command's is: one of pytest's could get the signal that
-# tells of the workload's end.
+# Run it in a process without other threads, like the command's: a thread of pytest's could get the
+# signal of the workload's end.
 MEASURE = """
 import pickle, sys
 from fusetools.experiments.overhead import overhead
@@ -37,11 +38,11 @@ sys.stdout.buffer.write(pickle.dumps(result))
 
 
 def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Held to what the workload notes of its own runs, and the file system of its calls.
+    """Compare it with the workload's notes of its own runs, and the file system's count of calls.
 
-    A run's time holds the workload's own, and little more: nothing of what it takes to begin and to
-    end a recording, which is seconds. Load may add to it: in one of 3 rounds it adds less than half
-    a second, of which all of its CPU time is a hundredth.
+    A run's time is the workload's own time and little more, without the seconds that a recording
+    needs to begin and to end. Load may add to it: in one of 3 rounds it adds less than half a
+    second.
     """
     needs_perf()
     mount = sample_mount()
@@ -56,7 +57,7 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     (cost,) = result.costs
     held("overhead", to_json("overhead", result))
 
-    # One to warm up, then without and with, in turn.
+    # One run to warm up, then runs without and with recording, in turn.
     times = [int(line) / 1e9 for line in (tmp_path / "noted").read_text().split()]
     own = [end - begin for begin, end in zip(times[::2], times[1::2])]
     assert len(own) == 1 + 2 * rounds
@@ -69,13 +70,14 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     assert cost.slow_down.median == min(max(shown, min(ratios)), max(ratios))
     assert (cost.slow_down.low, cost.slow_down.high) == (min(ratios), max(ratios))
 
-    # Every run was the same, and was recorded whole.
+    # Every run was the same, and was recorded completely.
     assert calls["cvmfs_lookup"].total == 2 * len(own) * 503
     assert not result.lost
-    assert cost.events > 4 * 2 * 503  # sent, ended and the callback's two ends, of each lookup
+    # Sent, ended, and entry and return of the callback, for each lookup
+    assert cost.events > 4 * 2 * 503
     assert result.pair_ns is not None and result.inside_ns is not None
     assert 0 < result.inside_ns < result.pair_ns < 100_000
-    assert not list(tmp_path.glob(".*"))  # nothing is left of the recordings
+    assert not list(tmp_path.glob(".*"))  # the recordings are removed
 
 
 def test_a_workload_that_fails_is_one_line(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""One process that serves two mounts, whose requests have the same numbers and inodes (pairfs.c):
-what is said of each is its own."""
+"""One process serves two mounts with equal request numbers and inodes (pairfs.c).
+
+Each mount gets its own requests.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from recording import printed, recorded
 
 pytestmark = pytest.mark.live
 FILES, ROUNDS = 10, 3
-WARM = "cat {0}/a-0 {1}/b-0"  # an answer of each: from then on their descriptors are known
+WARM = "cat {0}/a-0 {1}/b-0"  # an answer of each: afterwards their descriptors are known
 WORK = """
 for round in 1 2 3; do
   for i in 0 1 2 3 4 5 6 7 8 9; do cat {0}/a-$i & cat {1}/b-$i & done; wait
@@ -56,13 +58,13 @@ def test_each_mount_has_its_own(pair: tuple[Path, Path], tmp_path: Path) -> None
     reads = [row for row in begun if row["operation"] == "read" and row["comm"] == "cat"]
     for letter in "ab":
         own = [row for row in reads if connections[row["connection"]] == letter]
-        # Two for each file: the last brings nothing.
+        # Two for each file: the last one returns nothing.
         assert len(own) == 2 * (1 + FILES * ROUNDS)
         known = [row for row in own if row["path"]]
         assert len(known) > 0.9 * len(own)
         assert {row["path"][0] for row in known} == {letter}
         assert {row["daemon_tid"] for row in known} == {known[0]["daemon_tid"]}
-        # The second sleeps for 5 ms before each byte; load makes some of either mount's slow.
+        # The second mount sleeps for 5 ms before each byte; load delays some reads of either.
         firsts = [row["duration_ns"] for row in known if row["offset_bytes"] == 0]
         assert (min(firsts) >= 5_000_000) == (letter == "b")
     for mount, letter in zip(pair, "ab"):

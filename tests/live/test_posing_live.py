@@ -1,6 +1,6 @@
-"""Who counts as the daemon of a mount: a process that has FUSE's device open, of that connection.
+"""The daemon of a mount is a process that has FUSE's device open for that connection.
 
-A name, a command line, or a device without a mount is anybody's.
+Anybody can have its name, its command line, or a device without a mount.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOLD = "import os, sys; os.open(sys.argv[1], os.O_RDONLY); print('open', flush=T
 
 @contextlib.contextmanager
 def dead(place: Path) -> Iterator[int]:
-    """A mount whose daemon has ended, in a mount namespace of its own: its connection."""
+    """Yield the connection of a mount whose daemon has ended, in a private mount namespace."""
     place.mkdir()
     script = f"{sys.executable} {RAWFS} {place} & read x; kill -KILL $!; wait $!; echo; read x"
     command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
@@ -49,7 +49,7 @@ def dead(place: Path) -> Iterator[int]:
             )
             shell.stdin.write("\n")
             shell.stdin.flush()
-            assert shell.stdout.readline() == "\n"  # the daemon has ended
+            assert shell.stdout.readline() == "\n"  # the daemon has exited
             yield own
         finally:
             shell.stdin.close()
@@ -58,7 +58,7 @@ def dead(place: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def holding(file: Path, *arguments: object) -> Iterator[int]:
-    """A process that has ``file`` open, with such a command line."""
+    """A process that has ``file`` open, with that command line."""
     command = [sys.executable, "-c", HOLD, str(file), *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -72,7 +72,7 @@ def holding(file: Path, *arguments: object) -> Iterator[int]:
 
 
 def found(connection: int) -> tuple[Mount, Connection]:
-    """What `record` and `stuck` take for the mount."""
+    """Return the daemon of the mount according to `record` and `stuck`."""
     (mount,) = (m for m in read_mounts(FILES, open_files(FILES)) if m.connection == connection)
     (now,) = (c for c in machine.read().connections if c.number == connection)
     return mount, now
@@ -89,7 +89,7 @@ def test_a_file_named_fuse_makes_no_daemon(tmp_path: Path) -> None:
 
 
 def test_a_device_without_a_mount_makes_no_daemon(tmp_path: Path) -> None:
-    """Nor one of another mount, whatever the command line says."""
+    """A daemon of another mount does not count either, whatever its command line says."""
     if not shows_connections(FILES):
         pytest.skip("this kernel does not show which connection a descriptor has")
     mount_point = tmp_path / "mount"
@@ -101,7 +101,7 @@ def test_a_device_without_a_mount_makes_no_daemon(tmp_path: Path) -> None:
 
 
 def test_the_device_counts_under_another_name(tmp_path: Path) -> None:
-    """As a container may have made it; and a file that only has its name does not."""
+    """A device node as in a container counts; a file with the same name does not."""
     device, file = tmp_path / "device", tmp_path / "fuse"
     os.mknod(device, 0o020600, os.makedev(10, 229))
     file.touch()
@@ -111,7 +111,7 @@ def test_the_device_counts_under_another_name(tmp_path: Path) -> None:
 
 
 def test_examining_a_descriptor_sends_no_request(sample_mount: Mounter) -> None:
-    """Of a file "fuse" on a FUSE mount, whose daemon may hang; stat(2) would send one."""
+    """A file "fuse" lies on a FUSE mount, whose daemon may hang; stat(2) would send a request."""
     sample = sample_mount(own_tree=True)
     (sample.tree / "fuse").touch()
     with holding(sample.path / "fuse") as pid:

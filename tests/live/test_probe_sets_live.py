@@ -1,4 +1,4 @@
-"""Probe sets on daemons as they are: bindfs, from Debian's package, with libfuse's own module."""
+"""Probe sets on unmodified daemons: bindfs from Debian's package, with libfuse's own module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 FILES = 13
 
-# odd_read begins with an instruction that the kernel cannot run apart.
+# odd_read begins with an instruction that the kernel cannot execute out of line.
 ODD = """
 .globl odd_read, odd_open
 .type odd_read,@function
@@ -54,7 +54,7 @@ all = { unique = "+8(arg1):u64" }
 
 @pytest.fixture
 def bound(tmp_path: Path) -> Iterator[Path]:
-    """bindfs with the module subdir, and a library under an odd name in it."""
+    """bindfs with the module subdir and a library under an odd name."""
     source, mount, odd = tmp_path / "source", tmp_path / "mount", tmp_path / "odd dir"
     for folder in (source / "sub", mount, odd):
         folder.mkdir(parents=True)
@@ -89,7 +89,7 @@ def counts(output: Path) -> dict[str, int]:
 
 
 def test_high_level_callbacks(bound: Path, tmp_path: Path) -> None:
-    """Each once for its request, though the module calls it again; with the paths."""
+    """Each appears once for its request, with its path, though the module calls it again."""
     output = tmp_path / "perf.data"
     reads = f"cat {bound}/f* > /dev/null"
     said = recorded(output, "--mount", bound, "--", "sh", "-c", reads).stderr
@@ -107,7 +107,8 @@ def test_high_level_callbacks(bound: Path, tmp_path: Path) -> None:
 
 
 def test_an_odd_library(bound: Path, tmp_path: Path) -> None:
-    """tracefs cannot take its name, and one function cannot be probed: the rest is recorded."""
+    """tracefs does not accept its name, and one function cannot be probed: everything else is
+    recorded."""
     (tmp_path / "set.toml").write_text(SET)
     output = tmp_path / "perf.data"
     options = ("--mount", bound, "--fs", tmp_path / "set.toml")

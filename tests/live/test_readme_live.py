@@ -1,6 +1,6 @@
-"""The README's commands run as printed, in their order, and print what it says.
+"""The README's commands run as printed, in their order, and print the README's output.
 
-BLESS=1 writes what they print into it; a line "…" stands for the rest of an output.
+BLESS=1 writes their output into it; a line "…" stands for the rest of an output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BAR = re.compile(r"\b[vsqcdrwa]{12,20}\b")
 
 @dataclass
 class Command:
-    """A command, and the lines of the README where its output stands."""
+    """A command, and the lines of the README with its output."""
 
     text: str
     first: int
@@ -78,7 +78,7 @@ def printed(texts: list[str]) -> list[list[str]]:
 
 
 def shape(lines: list[str]) -> list[str]:
-    """Return the words of an output, without what differs from run to run."""
+    """Return the words of an output, without those that differ from run to run."""
     text = FIGURE.sub("#", BAR.sub("~", "\n".join(lines)))
     return [word for word in text.split() if not set(word) <= set("█▏▎▍▌▋▊▉")]
 

@@ -1,4 +1,4 @@
-"""A daemon that waits for another process in read(2) and readv(2), as it waits for its requests."""
+"""A daemon that waits for another process in read(2) and readv(2), as it waits for requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recording import recorded, run
 import fusetools
 
 pytestmark = pytest.mark.live
-ANSWER = 0.005  # seconds that the other process takes (askfs.c)
+ANSWER = 0.005  # seconds that the other process needs (askfs.c)
 ASKED = 53
 
 
@@ -71,34 +71,34 @@ def test_a_wait_in_read_has_its_whole_stack(
     files = (mount / name for name in names)
     recorded(path, "--mount", mount, "--", "stat", "-c", "%s", *files)
     recording = fusetools.open(path)
-    # Each stat is a lookup, and nothing else: it brings the attributes.
+    # Each stat is one lookup, which also returns the attributes.
     (lookup,) = [h for h in recording.hist("lookup").histograms if h.layer == "request"]
     assert lookup.count >= ASKED
     shown = recording.stacks("off-cpu", layers=["daemon"])
     assert shown.cut_ns is not None and shown.cut_ns <= 0.05 * (shown.total_ns or 0)
-    # A pre-empted thread waits for a CPU, and not in its call.
+    # A pre-empted thread waits for a CPU, not in its call.
     stacks = {s: us for s, us in shown.stacks.items() if not s.endswith("[preempted]")}
     waits = {s: us for s, us in stacks.items() if f";ask_in_{call};" in s}
     assert sum(waits.values()) >= lookup.count * ANSWER * 1e6 * 0.95
     for stack in waits:
         assert re.search(rf"clone3?;start_thread;.*;attributes;ask_in_{call};.*read", stack)
-    # Of what was copied nothing is left but the chains.
+    # Only the call chains of the copied stacks are kept.
     command: list[str | Path] = ["perf", "evlist", "-v", "-i", path]
     evlist = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "STACK_USER" not in evlist
 
 
 def test_only_reads_from_others_are_copied(asking: Callable[[str], Asking]) -> None:
-    """A thread may splice its requests through a pipe of its own, of which it has both ends."""
+    """A thread may splice its requests through a pipe of its own, and holds both ends."""
     mount, daemon = asking("pipe")
 
     def pipes() -> dict[int, int]:
-        """The daemon's descriptors of pipes that it can read, and how many of its own are of the
-        same one."""
+        """Return the daemon's readable pipes, and the number of its descriptors of the same
+        pipe."""
         opened = list(Path(f"/proc/{daemon}/fd").iterdir())
         links = {int(fd.name): os.readlink(fd) for fd in opened}
         ends = Counter(links.values())
-        # proc_pid_fd(5): the link's owner has the rights that the descriptor has.
+        # proc_pid_fd(5): the permissions of the link's owner are those of the descriptor.
         read = {int(fd.name) for fd in opened if fd.lstat().st_mode & stat.S_IRUSR}
         return {fd: ends[link] for fd, link in links.items() if link[:5] == "pipe:" and fd in read}
 

@@ -1,4 +1,4 @@
-"""`fusetools record` on this host: what it records, and that it leaves nothing behind."""
+"""`fusetools record` on this host: its events, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leave
 
 
 def tasks(data: Path) -> str:
-    """The records of tasks, as stock perf prints them: only those of the workload's."""
+    """The records of tasks, as stock perf prints them: only those of the workload."""
     command = ["perf", "script", "-i", str(data), "--show-task-events"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -45,7 +45,7 @@ def mixed(mount: SampleMount, processes: int = 8) -> list[object]:
 
 
 def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> None:
-    """8 processes at work, FORGETs too: every callback, entry and return."""
+    """With 8 processes at work and FORGETs: every callback, entry and return."""
     mount = sample_mount()
     forget = f"mount -i -o remount,ro {mount.path}"
     work = (
@@ -77,7 +77,7 @@ def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> 
     assert facts["exit_status"] == 0 and facts["lost"] == {} and facts["misses"] == {}
     assert facts["mounts"][0]["daemon_pid"] == mount.pid
     assert facts["mounts"][0]["connection"] == mount.connection
-    # The median of the calls of an empty function that were made to measure it.
+    # The median of the calls of an empty function that were made to measure the cost.
     probe = "fuse_daemon:fusetools_calibrate"
     enters, leaves = (
         [e.time for e in recorded if e.name == name] for name in (probe, f"{probe}__return")
@@ -104,16 +104,16 @@ def test_records_the_workload_and_the_daemon_only(sample_mount: Mounter, tmp_pat
     calls = [e for e in events(data) if e.name.startswith("raw_syscalls:")]
     forked = {int(pid) for pid in re.findall(r"PERF_RECORD_FORK\((\d+):", tasks(data))}
     assert family < {e.pid for e in calls} <= family | forked
-    # no system call that is only a probe's return
+    # a call that is only a probe's return is no system call
     assert not [e for e in calls if re.search(r"NR (335|336|-1) ", e.text)]
-    # switches have stacks, and those alone, beside samples
+    # only switches have stacks, besides samples
     script = ["perf", "script", "-i", str(data), "-F", "event,ip,sym"]
     stacks = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     assert "request_wait_answer" in stacks
     evlist = ["perf", "evlist", "-v", "-i", str(data)]
     listed = subprocess.run(evlist, capture_output=True, text=True).stdout.splitlines()
     with_stacks = {line.split(": ")[0] for line in listed if "CALLCHAIN" in line}
-    copied = {"raw_syscalls:sys_enter"}  # of calls in which the daemon waits for others
+    copied = {"raw_syscalls:sys_enter"}  # calls in which the daemon waits for others
     assert with_stacks - copied == {"sched:sched_switch", "cpu-clock"}
     switched = [line for line in listed if line.startswith("sched:sched_switch")]
     assert any("CALLCHAIN" in line for line in switched)
@@ -144,7 +144,8 @@ def test_exit_status_and_output_are_the_workloads(sample_mount: Mounter, tmp_pat
 
 
 def test_json_tells_what_was_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
-    """After the workload's own output; the figures are those that stock perf counts."""
+    """The summary follows the workload's own output; its figures are those that stock perf
+    counts."""
     mount = sample_mount()
     script = f"echo out; ls -R {mount.path} >/dev/null; exit 7"
     done = record(tmp_path, "--json", "--mount", mount.path, "--", "sh", "-c", script)
@@ -222,7 +223,8 @@ def probes(counted: Counter[str]) -> Counter[str]:
 
 
 def test_recordings_at_once_are_each_exact(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Of the same daemon and of different ones, as its own counters say; and a third command."""
+    """Calls of one daemon and of different ones, as their own counters show; and a third
+    command."""
     one, two = sample_mount(), sample_mount()
     with (
         begin(tmp_path, "--mount", one.path, "-o", "first.data") as first,
@@ -317,7 +319,7 @@ def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> No
         process.send_signal(signal.SIGTERM)
         done = Done(process)
     assert (done.status, done.stdout) == (3, "caught\n")
-    # one that will not end: asking twice is enough
+    # a workload that does not end: two requests suffice
     script = "trap 'echo caught' TERM; echo ready; while :; do sleep 0.1; echo on; done"
     with begin(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
         assert process.stdout is not None
@@ -334,7 +336,7 @@ def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> No
 
 
 def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path) -> None:
-    """From a terminal: the kernel sends it to both, and nobody sends it again."""
+    """From a terminal: the kernel sends the signal to both, and fusetools does not repeat it."""
     mount = sample_mount()
     script = (
         'n=0; trap "n=1\\$n; echo caught \\$n" INT; echo ready;'
@@ -348,7 +350,7 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
         os.execve(command[0], command, environment())
     seen = b""
     sent = False
-    with contextlib.suppress(OSError):  # EIO: the other side is closed
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
         while part := os.read(terminal, 4096):
             seen += part
             if b"ready" in seen and not sent:
@@ -363,7 +365,7 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
 
 
 def test_tracefs_is_not_mounted(sample_mount: Mounter, tmp_path: Path) -> None:
-    """It is mounted for the recording, and not left so."""
+    """tracefs is mounted for the recording, and unmounted afterwards."""
     mount = sample_mount()
     work = f"{BUILD}/workload stat 101 {mount.path}/big"
     script = (
@@ -391,7 +393,7 @@ def test_probes_that_never_fire_are_told(sample_mount: Mounter, tmp_path: Path) 
 
 
 def test_duration(sample_mount: Mounter, tmp_path: Path) -> None:
-    """It ends after that time; with a workload too, which goes on by itself."""
+    """The recording ends after that time, even if the workload continues."""
     mount = sample_mount()
     begun = time.monotonic()
     done = record(tmp_path, "--mount", mount.path, "--duration", 0.5)
@@ -411,7 +413,7 @@ def test_duration(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Everything goes, and another's probe stays."""
+    """All probes are removed, except another user's."""
     mount = sample_mount()
     library = next((BUILD / "with-symbols").glob("libcvmfs_fuse3.so.*"))
     mine = f"p:not_ours/x {library}:0x1000"
@@ -466,8 +468,10 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Another daemon that runs the same library, and one that begins while it is recorded: every
-    CernVM-FS host has several repositories."""
+    """Another daemon runs the same library, and a further one starts during the recording.
+
+    Every CernVM-FS host has several repositories.
+    """
     ours, other = sample_mount(), sample_mount("--delay", "getattr=2ms")
     later = tmp_path / "later"
     later.mkdir()
@@ -483,7 +487,7 @@ def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path
     finally:
         subprocess.run(["fusermount3", "-u", later], check=True)
     own = ours.callbacks() - before
-    own.pop("cvmfs_statfs", None)  # a question before it begins: doctor's, or record's own
+    own.pop("cvmfs_statfs", None)  # a request before the recording begins: doctor's or record's own
     assert done.status == 0, done.stderr
     data = tmp_path / "perf.data"
     seen = {name: n for name, n in counts(data).items() if name.startswith("fuse_daemon:cvmfs_")}
@@ -499,7 +503,7 @@ def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path
     )
     rows = {row["function"]: row for row in json.loads(compared.stdout)["differences"]}
     assert {name: rows[name]["a"]["count"] for name in own} == own
-    # The other one sleeps for 202 ms in its callbacks, in threads of the same name.
+    # The other daemon sleeps for 202 ms in its callbacks, in threads with the same name.
     recording = fusetools.open(data)
     for graph in ("off-cpu", "requests", "off-wake"):
         stacks = recording.stacks(graph, layers=["daemon"]).stacks
@@ -512,7 +516,7 @@ def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path
 def test_a_mount_that_comes_later_is_named(
     sample_mount: Mounter, tmp_path: Path, asked: bool
 ) -> None:
-    """As autofs mounts a repository when it is first used; not where another was asked for."""
+    """As autofs mounts a repository on first use; not if another mount was requested."""
     first = sample_mount()
     later = tmp_path / "later"
     later.mkdir()
@@ -532,8 +536,11 @@ def instances() -> list[str]:
 
 
 def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path) -> None:
-    """8 processes at work: every callback of this mount's daemon, entry and return, and every
-    request, beside another daemon at work; each thread of its process, also one that is new."""
+    """With 8 processes at work, beside another busy daemon.
+
+    Every callback of this mount's daemon, entry and return, and every request is recorded, also
+    those of new threads.
+    """
     mount, other = sample_mount(), sample_mount()
     work = f"{BUILD}/workload mixed --processes 8 "
     both = f"{work}{other.path} & {work}{mount.path}; wait"
@@ -550,7 +557,8 @@ def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path)
     for name, count in own.items():
         both_ends = seen[f"fuse_daemon:{name}"], seen[f"fuse_daemon:{name}__return"]
         assert both_ends == (count, count), name
-    # No FORGET is such a request; libfuse says that it has no FLUSH, until when each may ask.
+    # FORGET is no such request; libfuse reports that it has no FLUSH, and may get requests until
+    # then.
     sent = [event for event in recorded if event.name == "fuse:fuse_request_send"]
     of = Counter(re.findall(r"\(FUSE_(\w+)\)", event.text)[0] for event in sent)
     assert of.pop("FLUSH", 0) <= 8
@@ -570,7 +578,7 @@ def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path)
 def test_what_recording_took_is_of_each_event(
     detail: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """Counted by stock perf: each event, each uprobe, and for stacks what is more than that."""
+    """Stock perf counts: each event, each uprobe, and the additional part for stacks."""
     mount = sample_mount()
     done = record(tmp_path, "--mount", mount.path, "--detail", detail, *mixed(mount))
     assert done.status == 0, done.stderr
@@ -588,7 +596,7 @@ def test_what_recording_took_is_of_each_event(
     known = uprobes * facts["pair_cost_ns"] / 2 + others * facts["event_cost_ns"]
     stacks = took["ns"] - round(known)
     assert 50 < facts["event_cost_ns"] < 50_000
-    # Functions of the kernel cost more than an event.
+    # Functions of the kernel are more expensive than events.
     functions = any(probe["layer"] == "kernel" for probe in facts["probes"])
     if detail != "latency":
         functions |= not any(
@@ -608,7 +616,7 @@ def test_what_recording_took_is_of_each_event(
 def test_a_root_of_few_capabilities_is_told_what_doctor_says(
     command: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """perf is tried only when it refuses, and what was made for it is gone."""
+    """perf is tried only if it refuses, and the trial's files are removed."""
     few = ["setpriv", "--bounding-set=-sys_admin,-perfmon"]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -629,14 +637,14 @@ def test_a_root_of_few_capabilities_is_told_what_doctor_says(
 
 
 def empty_recording(directory: Path, mount: SampleMount) -> Path:
-    """What a recording takes in which nothing happens."""
+    """Return the duration of a recording in which nothing happens."""
     options = ["--mount", mount.path, "--detail", "latency", "-o", directory / "empty.data"]
     assert record(directory, *options, "--", "true").status == 0
     return directory / "empty.data"
 
 
 def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Killed, without anybody who cleans up after it."""
+    """A killed recording, with no process left that cleans up."""
     mount = sample_mount()
     latency = ["--mount", mount.path, "--detail", "latency", "--", "sleep", "60"]
     with begin(tmp_path, *latency) as process:
@@ -650,7 +658,7 @@ def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Pa
 
 
 def test_who_empties_an_instance_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
-    """With the recording, and alone."""
+    """Kill it with the recording, and alone."""
     mount = sample_mount()
     work = ["sh", "-c", f"stat {mount.path}/big; sleep 0.3; {until('test -e go')}"]
     latency = ["--mount", mount.path, "--detail", "latency", "--", *work]
@@ -673,11 +681,11 @@ def test_who_empties_an_instance_is_killed(sample_mount: Mounter, tmp_path: Path
         done = Done(process)
     assert done.status == 1
     assert "the recording ended early: what empties ftrace's buffers was killed" in done.stderr
-    assert counts(tmp_path / "perf.data")  # what it had written
+    assert counts(tmp_path / "perf.data")  # output that was already written
 
 
 def readers(parent: int) -> list[int]:
-    """Children of a recording that are no program of their own; not its workload, which waits."""
+    """Return a recording's children that have run no other program, except its waiting workload."""
     named = children(parent, Path(f"/proc/{parent}/comm").read_text().strip())
     return [pid for pid in named if os.getsid(pid) == pid]
 
@@ -705,8 +713,8 @@ def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
         assert [path.name for path in small.iterdir()] == ["perf.data"]
-        # It is whole: stock perf reads it. 1 MiB of it are events, the largest with 127 frames: so
-        # many there are, of whatever kind the host was busy with when the disk was full.
+        # The recording is complete: stock perf reads it. 1 MiB of it are events, the largest with
+        # 127 frames, whatever kind of event the busy host had when the disk was full.
         kept = counts(small / "perf.data")
         assert sum(kept.values()) > (1 << 20) // (127 * 8 + 200)
     finally:
@@ -714,7 +722,8 @@ def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_another_mount_namespace(sample_mount: Mounter, tmp_path: Path) -> None:
-    """The daemon's library is there only through /proc/PID/root, the mount only in there."""
+    """The daemon's library is reachable only through /proc/PID/root, and the mount only in
+    there."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     shutil.copytree(BUILD / "with-symbols", tmp_path / "build")
@@ -742,8 +751,10 @@ def test_another_mount_namespace(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Its replies in place of its callbacks, which are missing; where those were asked for by name
-    it is an error, with the ways out."""
+    """Its replies take the place of its missing callbacks.
+
+    If callbacks were requested by name, this is an error with the alternatives.
+    """
     mount = sample_mount(stripped=True)
     done = record(tmp_path, "--mount", mount.path, "--fs", "cvmfs", "--", "true")
     assert done.status == 1
@@ -754,14 +765,14 @@ def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     done = record(tmp_path, "--mount", mount.path, *mixed(mount))
     own = mount.callbacks() - before
     assert done.status == 0, done.stderr
-    # Its own, where those of its libfuse are found.
+    # Its own callbacks, if those of its libfuse are found.
     assert f"callbacks of {mount.path}: libcvmfs_fuse3.so" in done.stderr
     recorded = events(tmp_path / "perf.data")
     seen = [e for e in recorded if ":fuse_reply_" in e.name]
     forgets = own["cvmfs_forget"] + own["cvmfs_forget_multi"]
     replies = Counter(e.name.partition("fuse_reply_")[2] for e in seen)
     assert replies["none"] == forgets
-    # libfuse itself answers what has no callback: the first FLUSH
+    # libfuse itself answers requests without a callback: the first FLUSH
     sent = [e.text for e in recorded if "request_send" in e.name]
     flushes = sum("(FUSE_FLUSH)" in trace for trace in sent)
     assert sum(replies.values()) == sum(own.values()) + flushes
@@ -771,7 +782,7 @@ def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_a_separate_debug_file(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Symbols of a separate debug file, found by its build id."""
+    """Symbols in a separate debug file, found by its build id."""
     mount = sample_mount(stripped=True)
     library = mount.library
     whole = BUILD / "with-symbols" / library.name
@@ -856,7 +867,7 @@ def test_user_stacks(sample_mount: Mounter, tmp_path: Path, how: str) -> None:
     evlist = subprocess.run(
         ["perf", "evlist", "-v"], cwd=tmp_path, capture_output=True, text=True
     ).stdout
-    # Copies are call chains when the recording ends.
+    # Copies are call chains at the end of the recording.
     assert "STACK_USER" not in evlist and "REGS_USER" not in evlist
     with_stacks = [line for line in evlist.splitlines() if "CALLCHAIN" in line]
     names = {line.split(": ")[0] for line in with_stacks}
@@ -878,7 +889,7 @@ def test_output(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_without_root(samples: Path, tmp_path: Path) -> None:
-    # what another user may not be able to read is imported before
+    # import first: another user may be unable to read the files
     code = (
         "import os, sys, fusetools.cli.record, fusetools.record.session\n"
         "import fusetools.render.text.footer\n"

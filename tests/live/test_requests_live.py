@@ -1,4 +1,4 @@
-"""slow, show, errors, queue and export of live recordings, against the sample file system."""
+"""slow, show, errors, queue and export of live recordings, compared with the sample file system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ MISSING, PRESENT, XATTRS = 101, 53, 97  # prime
 
 
 def record(output: Path, mount: SampleMount, script: str) -> tuple[fusetools.Recording, list[Any]]:
-    """Records a shell script on the mount; returns what its programs printed as JSON, too."""
+    """Record a shell script on the mount.
+
+    Return the recording, and its programs' output as JSON.
+    """
     done = recorded(output, "--mount", mount.path, "--", "sh", "-c", script)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return fusetools.open(output), said
@@ -84,14 +87,14 @@ def test_paths_and_inodes_are_the_file_systems(sample_mount: Mounter, tmp_path: 
 
 
 def test_a_delay_makes_a_request_slow(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Each request's time is stock perf's, and holds the daemon's own time of its delay."""
+    """Each request's time is stock perf's, and contains the daemon's own time of its delay."""
     mount = sample_mount(delay=("read=30ms:2%",))
     recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} read 101 {mount.path}/big")
     stock, calls = Stock(recording.path, mount), own_calls(mount)
     result = recording.slowest("read", most=500).requests
     assert len(result) == 101
-    # What the caller waited: from the system call's entry to its end. A read that was answered
-    # before its caller slept may as well be read ahead: from its own begin to its end.
+    # The caller's time, from the system call's entry to its end. A read that was answered before
+    # its caller slept may be a read-ahead: then from its own begin to its end.
     durations = {
         key: seen.end - seen.begin if seen.runs == seen.end else seen.sys_exit - seen.sys_enter
         for key, seen in stock.seen.items()
@@ -119,7 +122,7 @@ def test_a_delay_makes_a_request_slow(sample_mount: Mounter, tmp_path: Path) -> 
             for number, since, until in stock.syscalls[seen.tid]
             if number == NANOSLEEP and seen.callback_enter < since < seen.reply
         ]
-        # It sleeps until 60 us before the end.
+        # The callback sleeps until 60 us before its end.
         assert len(slept) == 1 and 0 < slept[0] < call.delay_end - call.delay_begin
         told = [(calls, ns) for name, calls, ns in r.meanwhile.syscalls if "nanosleep" in name]
         assert told == [(1, slept[0])]
@@ -128,7 +131,7 @@ def test_a_delay_makes_a_request_slow(sample_mount: Mounter, tmp_path: Path) -> 
 
 
 def test_a_request_without_an_answer_stands_first(sample_mount: Mounter, tmp_path: Path) -> None:
-    """With its time until the recording's end, which is after its workload's."""
+    """With its time until the recording's end, which follows its workload's."""
     mount = sample_mount(delay=("read=60s",))
     script = (
         f"{WORKLOAD} stat 23 {mount.path}/big; head -c 1 {mount.path}/big >/dev/null 2>&1 &"
@@ -139,7 +142,7 @@ def test_a_request_without_an_answer_stands_first(sample_mount: Mounter, tmp_pat
     recording, said = record(tmp_path / "perf.data", mount, script)
     end = time.monotonic_ns()
     (asleep,) = (c for c in affairs.calls(mount.ask("calls")) if c.operation == "read")
-    mount.process.kill()  # it would answer first
+    mount.process.kill()  # the daemon would answer first
     result = recording.slowest(most=3)
     first = result.requests[0]
     assert (first.operation, first.fate, first.path) == ("read", "unfinished", "big")
@@ -158,8 +161,10 @@ CALLERS = 8
 def queue_of(
     mount: SampleMount, output: Path, callers: int = CALLERS, count: int = 11, under: str = ""
 ) -> tuple[Any, float, float]:
-    """The mount's queue; and between which bounds the share lies that its daemon was short of
-    threads, by stock perf and by what the daemon itself noted."""
+    """The mount's queue, and bounds of the share in which its daemon was short of threads.
+
+    The bounds come from stock perf and from the daemon's own list.
+    """
     work = f"{under} {WORKLOAD} statfs {count} {mount.path} > /dev/null"
     recording, _ = record(output, mount, " & ".join([work] * callers) + " & wait")
     queue = recording.queue()
@@ -173,15 +178,15 @@ def queue_of(
     assert found.total_ns == sum(seen.end - seen.begin for seen in requests)
     changes = sorted(c for s in requests for c in ((s.begin, 1), (s.read, -1)))
     assert found.whole.most_queued == max(accumulate(more for _, more in changes))
-    # At work for sure in a callback until its reply, but for a lack of a CPU, and asleep in its
-    # delays. At most from a request's coming until the callback is left.
+    # Certainly at work in a callback until its reply, except without a CPU, and asleep in its
+    # delays. At most from a request's arrival until the end of the callback.
     calls = own_calls(mount)
     surely, at_most = [], []
     for seen in requests:
         call = calls[seen.connection, seen.unique]
         at = seen.read
         for since, woken, until in sorted(stock.off[seen.tid]):
-            if at < until and since < seen.reply:  # ready then, and without a CPU
+            if at < until and since < seen.reply:  # ready at that time, without a CPU
                 surely.append((at, max(at, woken or since)))
                 at = until
         surely.append((at, max(at, seen.reply)))
@@ -198,12 +203,12 @@ def queue_of(
 
 
 def span(call: affairs.Call) -> tuple[int, int]:
-    """Of the delay after the reply."""
+    """Begin and end of the delay after the reply."""
     return call.after_begin, call.after_end
 
 
 def short(queued: list[tuple[int, int]], busy: list[tuple[int, int]], threads: int) -> int:
-    """ns that requests were queued while that many were busy."""
+    """Return ns for which requests were queued while that many threads were busy."""
     changes = [(at, 0, more) for times in queued for at, more in zip(times, (1, -1))]
     changes += [(at, more, 0) for times in busy for at, more in zip(times, (1, -1))]
     total = at_work = waiting = last = 0
@@ -215,11 +220,11 @@ def short(queued: list[tuple[int, int]], busy: list[tuple[int, int]], threads: i
 
 
 def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path: Path) -> None:
-    """What it says follows from the share, which lies within the bounds however busy the machine.
+    """The verdict follows from the share, which lies within the bounds on any machine.
 
-    Callbacks of 20 ms each: 7 of 8 callers wait for one thread. For less than a quarter of their
-    time they would only if each was kept from its CPU for some 60 ms after each of its replies.
-    With threads enough it is less beside.
+    With callbacks of 20 ms, 7 of 8 callers wait for one thread. Less than a quarter of their time
+    would be waiting only if each caller was kept from its CPU for 60 ms after each reply. With
+    enough threads the share is smaller.
     """
     mount = sample_mount("--threads", "1", delay=("statfs=20ms",))
     found, low, _ = queue_of(mount, tmp_path / "one.data")
@@ -239,25 +244,26 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
 
 
 def test_one_thread_is_enough_for_one_caller(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Also where both have the same CPU, and the caller takes it from who has replied to it: that
-    the thread then lacks a CPU is not counted, for how long ever that be."""
+    """This also holds if both use the same CPU and the caller preempts the replying thread: the
+    thread's time without a CPU is not counted, however long it is."""
     mount = sample_mount("--threads", "1")
     for name, under in (("apart", ""), ("together", " ".join(mount.pin()))):
         found, _, high = queue_of(mount, tmp_path / f"{name}.data", 1, 211, under)
         assert found.whole.most_queued == 1
-        # Where a virtual CPU is kept from the thread as it leaves its callback, the next request
-        # does wait for it.
+        # If a virtual CPU is taken from the thread as it leaves its callback, the next request does
+        # wait for it.
         if name == "together" or high < SHORT:
             assert found.share_short < SHORT
             assert found.verdict[0].code is not Code.THREADS_SHORT
 
 
 def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Replied to at once, the next request waits until the thread is done with the one before.
+    """Each reply is immediate; the next request waits until the thread has finished the previous
+    one.
 
-    Of two callers each waits for two such times of 20 ms, less L ms that it needs to ask again, and
-    for the R ms that the thread is late twice: 40 - L of 40 - L + 2 R. That is less than a quarter
-    only where 3 L + 2 R > 120: where all are kept from their CPU for 24 ms each time.
+    Each of two callers waits for two such times of 20 ms, minus the L ms that it needs to send
+    again, and for twice the R ms that the thread is late: 40 - L of 40 - L + 2 R. That is less than
+    a quarter only if 3 L + 2 R > 120: if all were kept from their CPU for 24 ms each time.
     """
     mount = sample_mount("--threads", "1", delay=("statfs=20ms:after",))
     found, low, _ = queue_of(mount, tmp_path / "perf.data", callers=2)

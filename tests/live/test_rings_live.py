@@ -1,7 +1,7 @@
 """Daemons that speak FUSE over io_uring, and files that the kernel reads for them (passthrough).
 
-The truth is the daemon's own (tests/filesystems/daemons/uringfs.c): it counts what it answers by
-its rings, and each lookup takes a delay, asleep in its function slow_lookup.
+The independent source is the daemon (tests/filesystems/daemons/uringfs.c): it counts its answers by
+ring, and each lookup sleeps for a delay in its function slow_lookup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOURCE = Path(__file__).parents[1] / "filesystems" / "daemons" / "uringfs.c"
 ENABLED = Path("/sys/module/fuse/parameters/enable_uring")
 DELAY = 3  # ms
 CALLERS, EACH = 5, 12
-# Callers that look up names at the same time.
+# Run callers that look up names at the same time.
 WORK = f"""
 import os, sys, threading
 def look(caller):
@@ -70,7 +70,7 @@ class RingMount:
         assert self.process.stdout.readline() == f"ready {self.process.pid}\n"
 
     def end(self) -> tuple[Counter[str], Counter[str]]:
-        """What it answered since mount: by its rings, and by the device."""
+        """Return the numbers of its answers since mount: by its rings, and by the device."""
         self.process.terminate()
         text, _ = self.process.communicate(timeout=mounts.HANGS)
         counts = json.loads(text)
@@ -109,7 +109,7 @@ def operations(stories: Stories) -> Counter[str]:
 
 
 def folded(data: Path, graph: str) -> dict[str, float]:
-    """us by stack."""
+    """Return us by stack."""
     output = data.with_suffix(f".{graph}.folded")
     printed("flame", f"--{graph}", "-i", data, "-o", output)
     rows = (line.rsplit(" ", 1) for line in output.read_text().splitlines())
@@ -117,21 +117,23 @@ def folded(data: Path, graph: str) -> dict[str, float]:
 
 
 def idle(stacks: dict[str, float]) -> list[str]:
-    """Those of a thread that sleeps for its ring. One that copies a request there may be
-    preempted."""
+    """Return the stacks of a thread that sleeps for its ring.
+
+    A thread that copies a request there may be preempted.
+    """
     return [stack for stack in stacks if WAIT in stack and not stack.endswith("[preempted]")]
 
 
 @pytest.mark.parametrize("mode", ["", "--batch", "--workers=4"])
 def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -> None:
-    """Each reply at once; those of a ring together; by other threads than those that take them."""
+    """Replies: each immediately; those of a ring together; by other threads than the readers."""
     mount, data = ring_mount("--delay", DELAY, "--depth", 8, *mode.split()), tmp_path / "perf.data"
     recorded(data, "--mount", mount.path, "--", sys.executable, "-c", WORK, mount.path)
     ring, device = mount.end()
     recording = fusetools.open(data)
     stories = recording.stories()
 
-    # Whoever else looks at all mounts (statfs) is not in the workload.
+    # Another program's look at all mounts (statfs) does not belong to the workload.
     assert device == {"init": 1}
     found = operations(stories)
     for counts in (found, ring):
@@ -141,7 +143,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     assert {stories.fates[fate] for fate in stories.fate} == {"matched"}
     assert stories.ring.all()
 
-    # Each was taken after it had begun and before it was answered.
+    # Each request was taken after it had begun and before it was answered.
     marks = (stories.begin_ns, stories.read_ns, stories.reply_ns, stories.end_ns)
     for earlier, later in zip(marks, marks[1:]):
         assert (earlier > 0).all() and (earlier <= later).all()
@@ -149,9 +151,10 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     lookup = stories.operation == stories.operations.index("lookup")
     assert ((stories.reply_ns - stories.read_ns)[lookup] >= asleep).all()
 
-    # The daemon slept so long for them in all, and for the next request for none of it.
+    # The daemon slept that long for these requests in total, and not while it waited for the next
+    # one.
     stacks = folded(data, "offcpu")
-    # (A sleep begins before its thread has left the CPU, and is interrupted by what a ring gets.)
+    # (A sleep begins before its thread has left the CPU; a new entry in its ring interrupts it.)
     sleeps = {stack: us for stack, us in stacks.items() if "nanosleep" in stack}
     assert sum(sleeps.values()) >= 0.8 * lookups * DELAY * 1000
     assert any(";slow_lookup;" in stack for stack in sleeps)
@@ -169,7 +172,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     assert (stories.blocked_ns[lookup] + stories.runnable_ns[lookup] >= 0.8 * asleep).all()
     if mode:
         return
-    # One after the other on its thread: what is in the ring meanwhile is in the queue.
+    # Its thread handles one after the other: entries in the ring wait in the queue meanwhile.
     for tid in set(stories.daemon_tid):
         own = stories.daemon_tid == tid
         order = np.argsort(stories.read_ns[own])
@@ -182,7 +185,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
 
 
 def test_who_never_answers_is_named(ring_mount: RingMounter) -> None:
-    """Not the other rings' threads, which wait for requests."""
+    """Other rings' threads, which wait for requests, do not count."""
     mount = ring_mount()
 
     def stuck() -> dict[str, Any]:
@@ -212,7 +215,7 @@ def test_who_never_answers_is_named(ring_mount: RingMounter) -> None:
 
 
 def test_files_that_the_kernel_reads_itself(ring_mount: RingMounter, tmp_path: Path) -> None:
-    """A read of them makes no request: only the other file's are in the recording, all of them."""
+    """Reads of these files make no request: the recording has exactly the other file's requests."""
     backing, data = tmp_path / "backing", tmp_path / "perf.data"
     backing.write_bytes(bytes(range(256)) * 4096)
     mount = ring_mount("--passthrough", backing)
@@ -227,5 +230,5 @@ def test_files_that_the_kernel_reads_itself(ring_mount: RingMounter, tmp_path: P
     assert found == ring and found["open"] == found["release"] == 2
     (hist,) = recording.hist("read", layers=("request",)).histograms
     assert hist.count == ring["read"]
-    # A ring's answer does not tell the kernel's tracepoint how long it is.
+    # With a ring, the kernel's tracepoint does not show the length of the answer.
     assert stories.request_bytes.all() and not stories.reply_bytes.any()

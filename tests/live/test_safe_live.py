@@ -40,12 +40,13 @@ def theirs() -> Iterator[Path]:
 
 
 def called(data: Path) -> dict[str, int]:
-    """How often each function was."""
+    """Return the number of calls of each function."""
     return {c.function: c.count for c in fusetools.open(data).counts().counts}
 
 
 def test_in_another_users_directory(sample_mount: Mounter, theirs: Path) -> None:
-    """Who renames all that root makes there gets nothing of root's, and changes nothing."""
+    """A user who renames all that root creates there gets none of root's files, and changes
+    nothing."""
     mount = sample_mount()
     secret = Path(f"{theirs}-secret")
     secret.write_text("root's")
@@ -66,8 +67,10 @@ def test_in_another_users_directory(sample_mount: Mounter, theirs: Path) -> None
 
 
 def test_a_daemon_with_a_seccomp_filter_lives(sample_mount: Mounter, tmp_path: Path) -> None:
-    """It would end at the first system call of a return probe that its filter sees; where the
-    kernel shows it none, its callbacks are timed as any daemon's."""
+    """The daemon's filter kills it at the first system call of a return probe that the filter sees.
+
+    If the kernel hides that call from filters, its callbacks are timed as any daemon's.
+    """
     sealed = Path(__file__).with_name("sealed.py")
     mount = sample_mount(before=[sys.executable, str(sealed)])
     assert "Seccomp:\t2" in Path(f"/proc/{mount.pid}/status").read_text()
@@ -97,18 +100,18 @@ def test_a_recording_in_their_directory_is_whole(sample_mount: Mounter, theirs: 
 
 
 def hang(mount: SampleMount) -> str:
-    """Shell: a request that is never answered, once the daemon is stopped."""
+    """Shell code: a request that is never answered, once the daemon is stopped."""
     return f"{mount.until_stopped()}; cat {mount.path}/dir-00/file-000"
 
 
 def until_in_cat(pid: int) -> None:
-    """Returns when the workload's cat runs."""
+    """Wait until the workload's cat runs."""
     wait_until(lambda: any(children(shell, "cat") for shell in children(pid, "sh")), "the request")
 
 
 @pytest.fixture
 def continued() -> Iterator[list[int]]:
-    """Processes that go on afterwards."""
+    """Return processes that keep running afterwards."""
     stopped: list[int] = []
     yield stopped
     for pid in stopped:
@@ -123,7 +126,7 @@ def test_a_request_that_hangs_costs_no_recording(
     mount = sample_mount()
     continued.append(mount.pid)
     work = ["--", "sh", "-c", f"trap '' INT TERM; ls {mount.path}; {hang(mount)}"]
-    # What is left behind keeps the output open.
+    # A process that stayed behind keeps the output open.
     work[-1] = f"exec > /dev/null 2>&1; {work[-1]}"
     arguments = ["--mount", mount.path, *(["--duration", 2] if how == "--duration" else []), *work]
     with begin(tmp_path, *arguments) as process:
@@ -205,7 +208,7 @@ def test_a_recording_ends_at_its_limit(sample_mount: Mounter, tmp_path: Path) ->
 
 
 def odd(directory: Path, name: str) -> SampleMount:
-    """The sample file system, with its programs in a directory of an odd name."""
+    """The sample file system, with its programs in a directory with an odd name."""
     build = directory / name
     shutil.copytree(BUILD / "with-symbols", build)
     directory = directory / "fs"
@@ -218,7 +221,10 @@ def odd(directory: Path, name: str) -> SampleMount:
 def test_names_that_cannot_be_said_in_tracefs(
     sample_mount: Mounter, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A newline began a probe of another's making. The file is probed by another name of it."""
+    """A newline would start a probe of another user's choice.
+
+    The file is probed under another of its names.
+    """
     plain = sample_mount()
     name = "a\nb:c d\x0ce 'f'\np:evil\\e"
     mount = odd(tmp_path_factory.mktemp("o"), name)
@@ -275,7 +281,7 @@ def behind(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_debug_files_on_a_file_system_that_hangs(behind: SampleMount, tmp_path: Path) -> None:
-    """Its own requests are recorded nevertheless, and doctor ends too."""
+    """Its own requests are recorded nevertheless, and doctor ends, too."""
     work = f"ls /proc/{behind.pid}/root{behind.path}"
     doctor = subprocess.run(
         [*COMMAND, "doctor", "--json"], capture_output=True, text=True, timeout=120
@@ -318,7 +324,7 @@ def test_an_output_on_a_file_system_that_hangs(
 def test_a_program_on_a_file_system_that_hangs(
     sample_mount: Mounter, tmp_path: Path, continued: list[int]
 ) -> None:
-    """It is started nevertheless: that it hangs may be the question."""
+    """The workload starts nevertheless: its hang may be the question."""
     mount = sample_mount()
     continued.append(mount.pid)
     os.kill(mount.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""The sample file system does what it is told, exactly: it is the truth for the other tests."""
+"""The sample file system follows its settings exactly: other tests rely on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = [f"dir-{i:02}/file-{j:03}" for i in range(13) for j in range(101)]
 
 
 def totals(mount: SampleMount) -> dict[str, int]:
-    """Calls of each callback since mount, where there were any."""
+    """Return calls of each callback since mount, without those that were not called."""
     return {name: value.total for name, value in mount.affairs().items() if value.total}
 
 
@@ -92,7 +92,7 @@ def test_symbols(samples: Path, build: str) -> None:
         assert "t _ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc" in symbols("libcvmfs_fuse3.so.*")
 
 
-# What one call asks for, beside a LOOKUP for each of the path's components.
+# The callbacks of one call, beside a LOOKUP for each component of the path.
 REQUESTS = {
     "stat": ("getattr",),
     "open": ("open", "release"),
@@ -165,7 +165,7 @@ def test_counts_of_8_processes(sample_mount: Mounter, options: tuple[str, ...]) 
         "statfs": 8 * 17,
     }
     assert totals(mount) == {
-        # All on paths dir-NN/NAME, but readdir and statfs on dir-NN.
+        # All use paths dir-NN/NAME, except readdir and statfs on dir-NN.
         "cvmfs_lookup": 8 * (2 * (211 + 109 + 1 + 61 + 43 + 37) + 23 + 17),
         "cvmfs_getattr": 8 * 211,
         "cvmfs_readlink": 8 * 61,
@@ -189,7 +189,7 @@ def test_kernel_cache(sample_mount: Mounter) -> None:
         mount.workload("read", 101, "dir-00/pages")
     assert totals(mount)["cvmfs_read"] == 101
     assert totals(mount)["cvmfs_open"] == 3
-    # That a file is not there is remembered too.
+    # The absence of a file is also cached.
     assert mount.workload("stat", 101, "no-such-file")["errors"] == {"ENOENT": 101}
     assert mount.counters()["cvmfs.n_fs_lookup_negative"] == 1
 
@@ -214,7 +214,8 @@ def test_forget(sample_mount: Mounter) -> None:
 
 
 def test_delay(sample_mount: Mounter) -> None:
-    """Each lookup is delayed within its callback and its caller's system call, and nothing else."""
+    """Each lookup is delayed within its callback and its caller's system call, and nothing else
+    is."""
     mount = sample_mount(delay=("lookup=200us", "readlink=300us:after"))
     begin = time.monotonic_ns()
     stat = mount.workload("stat", 211, "big")["calls"]["stat"]
@@ -235,11 +236,11 @@ def test_delay(sample_mount: Mounter) -> None:
         assert call.delay_begin == call.delay_end == 0
     for call in of["getattr"]:
         assert not (call.delay_begin or call.delay_end or call.after_begin or call.after_end)
-    # The callers waited for all of that before the replies.
+    # The callers waited for all delays before the replies.
     before_stats = [call.delay_end - call.delay_begin for call in of["lookup"][:211]]
     assert sum(before_stats) < stat["sum_ns"] and min(before_stats) < stat["min_ns"]
 
-    # The counters and the histograms are of the same calls.
+    # The counters and the histograms count the same calls.
     counters, histograms = mount.counters(), mount.affairs()
     for name, calls in of.items():
         durations = [call.left - call.entered for call in calls]
@@ -254,10 +255,10 @@ def test_delay(sample_mount: Mounter) -> None:
 @pytest.mark.parametrize("delay", [50_000, 200_000, 2_000_000])
 @pytest.mark.parametrize("how", ["", ":spin"])
 def test_delays_are_exact(sample_mount: Mounter, delay: int, how: str) -> None:
-    """No delay is too short, and of 503 at least 13 are longer by at most 1 %.
+    """No delay is too short, and of 503 at least 13 are too long by at most 1 %.
 
-    One is longer where the daemon was kept from its CPU in the last 60 us, or as it spun. Were that
-    so, each time for itself, for 9 of 10, fewer than 13 of 503 were exact in 2 of 10^11 runs
+    A delay is longer if the daemon was kept from its CPU in the last 60 us, or while it spun. If
+    this happened independently to 9 of 10, fewer than 13 of 503 would be exact in 2 of 10^11 runs
     (binomial).
     """
     mount = sample_mount(delay=(f"statfs={delay}ns{how}",))
@@ -269,9 +270,11 @@ def test_delays_are_exact(sample_mount: Mounter, delay: int, how: str) -> None:
 
 
 def test_only_a_spinning_delay_uses_the_cpu(sample_mount: Mounter) -> None:
-    """Asleep, the daemon gives its CPU away in each delay, and spinning in none, however
-    often it is taken from it: of 53 requests with 5 delays each. Beside, it waits for each request
-    once."""
+    """Sleeping, the daemon gives up its CPU in each delay; spinning, it does so in none.
+
+    It may be preempted at any time. 53 requests have 5 delays each. In addition, the daemon waits
+    for each request once.
+    """
 
     def given_away(delay: str) -> int:
         mount = sample_mount("--threads", "1", delay=(delay,) * 5)
@@ -302,7 +305,7 @@ def test_shares_of_delays_and_errors(sample_mount: Mounter) -> None:
     assert counters["samplefs.n_error_open"] == 13
     assert counters["samplefs.n_delay_getattr"] == 1009 // 100 + 1009 // 10
     own = mount.affairs()["cvmfs_getattr"]
-    assert own.total == 1009  # those that fail are counted too
+    assert own.total == 1009  # failed calls are counted, too
     assert sum(own.bins[22:]) + own.overflow >= 1009 // 100  # above 4.2 ms
     assert sum(own.bins[20:]) + own.overflow >= 1009 // 10  # above 1 ms
 
@@ -312,7 +315,7 @@ def test_delay_that_nobody_waits_for(sample_mount: Mounter, operation: str) -> N
     mount = sample_mount(delay=(f"{operation}=300us",))
     mount.workload("open", 53, "big")
     mount.workload("readdir", 53, "")
-    # One to forget is told by a FORGET, many are by a BATCH_FORGET.
+    # One inode is forgotten by a FORGET, many by a BATCH_FORGET.
     mount.workload("stat", 1313, *(["big"] if operation == "forget" else FILES))
     mount.forget()
     wait_until(lambda: mount.counters()["inode_tracker.no_reference"] == 1, "the forgets")
@@ -336,7 +339,7 @@ def test_read_only(sample_mount: Mounter) -> None:
         with pytest.raises(OSError) as caught:
             attempt()
         assert caught.value.errno == errno.EROFS
-    assert "cvmfs_open" not in totals(mount)  # the kernel has answered
+    assert "cvmfs_open" not in totals(mount)  # the kernel has answered by itself
 
     writable = sample_mount("-o", "rw")
     with pytest.raises(OSError) as caught:
@@ -368,7 +371,7 @@ def test_internal_affairs_are_in_the_clients_form(sample_mount: Mounter) -> None
     own = sample_mount().talk()
     assert list(affairs.parse(own)) == list(affairs.CALLBACKS.values())
     assert list(affairs.CALLBACKS.values())[: len(parsed)] == list(parsed)
-    # What was never called is told in the very same words.
+    # The output names calls that never happened in the same words.
     assert client[client.index("Forget\n") : client.index("Multi-Forget\n")] in own
 
 
@@ -395,7 +398,7 @@ def test_sigterm_during_a_request(sample_mount: Mounter, samples: Path) -> None:
         assert caller.stdout is not None
         done = json.load(caller.stdout)
     assert not mount.mounted
-    assert done["calls"]["statfs"]["min_ns"] > 2e9  # it was under way, and got its answer
+    assert done["calls"]["statfs"]["min_ns"] > 2e9  # the request was in flight, and got its answer
     assert done["errors"] == {}
 
 
@@ -431,20 +434,20 @@ def test_stripped(sample_mount: Mounter) -> None:
 
 
 def prologues(library: Path) -> tuple[int, int]:
-    """(callbacks, those of them that keep a frame pointer), as objdump shows their code."""
+    """Return (callbacks, those that keep a frame pointer), as objdump shows their code."""
     command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     functions = re.split(r"\n\n[0-9a-f]+ <", done.stdout)
     callbacks = [text for text in functions if re.match(r"_ZN5cvmfsL\d+cvmfs_", text)]
-    # The compiler may put a few others between the two instructions; after room was made on the
-    # stack it is the address of something there.
+    # The compiler may put a few instructions between the two. After stack space is reserved, it is
+    # the address of an object there.
     frame = re.compile(r"push +%rbp\n((?!.*(?:sub|add) +\S+,%rsp).*\n){0,8}?.*mov +%rsp,%rbp\n")
     kept = [text for text in callbacks if frame.search(text)]
     return len(callbacks), len(kept)
 
 
 def test_as_shipped_keeps_no_frame_pointers(samples: Path) -> None:
-    """Of all callbacks, and of init and destroy."""
+    """All callbacks, and init and destroy."""
     kept = {
         build: prologues(next((samples / build).glob("libcvmfs_fuse3.so.*")))
         for build in ("with-symbols", "as-shipped")
@@ -455,7 +458,8 @@ def test_as_shipped_keeps_no_frame_pointers(samples: Path) -> None:
 def test_downloads(
     sample_mount: Mounter, slow_server: Callable[..., SlowServer], tmp_path: Path
 ) -> None:
-    """Another thread of the daemon makes them, as many as are due, and the callback waits."""
+    """Another thread of the daemon makes the downloads, as many as are due, while the callback
+    waits."""
     server = slow_server("--delay", "7ms")
     mount = sample_mount(
         f"--download=read={server.port}:50%", f"--download=open={server.port}", as_shipped=True
@@ -468,7 +472,7 @@ def test_downloads(
     assert counters["samplefs.n_download_open"] == 31
     requests = server.requests()
     assert Counter(request["path"] for request in requests) == {"/read": n_read, "/open": 31}
-    # The thread waits for what the server does, and the callback for the thread.
+    # The thread waits for the server, and the callback for the thread.
     for name in ("read", "open"):
         served = sum(r["end"] - r["begin"] for r in requests if r["path"] == f"/{name}")
         waited = counters[f"samplefs.ns_download_{name}"]

@@ -1,5 +1,7 @@
-"""Who may only run `sudo fusetools record` reads nobody's memory by it: some cases of those that
-tests/faults/leaks.py tries by the hundred."""
+"""A user who may only run `sudo fusetools record` reads no foreign memory.
+
+Runs some of the cases that tests/faults/leaks.py tries by the hundred.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def spy(folder: Path) -> Iterator[Spy]:
 
 
 def test_the_spy_finds_what_is_there(spy: Spy) -> None:
-    """In what stock perf records for root, once the caller may read it."""
+    """The token is in stock perf's recording for root, once the caller may read it."""
     place = spy.theirs / "control"
     place.mkdir()
     data = place / "perf.data"
@@ -123,7 +125,7 @@ def test_what_was_not_merged_stays_roots(spy: Spy, case: Case) -> None:
 
 
 def test_few_of_a_users_are_kept(spy: Spy) -> None:
-    """Also where the user renames what is kept, and where it cannot be found any more."""
+    """The same holds if the user renames the kept files, or if they cannot be found."""
     places = []
     for number in range(4):
         told, place = spy.run(Case(merger="panics", options=("--detail", "latency")))
@@ -142,7 +144,7 @@ def test_few_of_a_users_are_kept(spy: Spy) -> None:
     assert "the recording could not be merged, and is lost" in told.text
     assert "fix: fusetools clean   (as root)" in told.text
     assert sorted(path.name for path in place.iterdir()) == ["began", "go"]
-    assert clean() == "nothing was left\n"  # and it looks for them no more
+    assert clean() == "nothing was left\n"  # and it does not search for them again
     told, place = spy.run(Case(merger="panics", options=("--detail", "latency")))
     assert kept(told.text)
     assert f"left for root: {place}/out.unmerged\n" in clean()

@@ -1,5 +1,7 @@
-"""Stacks through code that a program makes at run time, as virtual machines do (Java, Node …), of
-programs that keep frame pointers, as some distributions' all do, and of Go's."""
+"""Stacks through code made at run time, of programs with frame pointers, and of Go programs.
+
+Virtual machines such as Java's and Node's make code; some distributions keep frame pointers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from fusetools.host.processes import ANONYMOUS, code
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
-# Its made function calls another one: push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret
+# Its generated function calls another one: push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret
 PROGRAM = """
 #include <string.h>
 #include <sys/mman.h>
@@ -50,10 +52,11 @@ int main(int n, char **words) {
 
 @pytest.fixture
 def program(sample_mount: Mounter, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """It looks at a file of the sample's for each byte that it is given."""
+    """It looks up a file of the sample's for each byte that it reads."""
     source, binary = tmp_path / "made.c", tmp_path / "made"
     source.write_text(PROGRAM)
-    # What a sleeping thread has in that register the kernel does not tell: only who saved it does.
+    # The kernel does not show a sleeping thread's value of that register: only the function that
+    # saved it does.
     subprocess.run(["cc", "-O1", "-fno-omit-frame-pointer", "-o", binary, source], check=True)
     path = sample_mount().path / "dir-00" / "file-000"
     with subprocess.Popen([binary, path], stdin=subprocess.PIPE) as process:
@@ -71,7 +74,7 @@ def is_mounted(place: Path) -> bool:
 
 
 def is_chain(names: list[str], wanted: list[str]) -> bool:
-    """Whether these stand one after the other, innermost first."""
+    """Return whether these frames follow each other, innermost first."""
     at = names.index(wanted[0]) if wanted[0] in names else 0
     return names[at : at + len(wanted)] == wanted
 
@@ -84,7 +87,7 @@ def test_who_is_stuck_below_it(program: subprocess.Popen[bytes]) -> None:
     assert is_chain(names, ["looks", "[anon]", "main"]) and whole, names
 
 
-# The innermost function sleeps in a system call of its own, so that nobody has saved the register.
+# The innermost function sleeps in a system call of its own, so no function has saved the register.
 FRAMES = """
 static long pauses(void) {
   long result = 34;
@@ -122,8 +125,10 @@ int main(int n, char **words) { return calls(n * 100) + words[0][0]; }
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
 @pytest.mark.parametrize("shape", ["plain", "saves", "locals", "later", "varying"])
 def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> None:
-    """Nothing tells what a sleeping thread has in that register but its code. Never a wrong caller:
-    where the code does not tell, the stack ends."""
+    """Only its code shows the value of a sleeping thread's register.
+
+    No caller is wrong: if the code does not show it, the stack ends.
+    """
     source, binary = tmp_path / "frames.c", tmp_path / "frames"
     source.write_text(FRAMES)
     keeps = ["-fno-omit-frame-pointer", "-fstack-protector-strong", "-fno-optimize-sibling-calls"]
@@ -136,13 +141,13 @@ def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> No
     names = [name for name in names if name != "pauses"]
     wanted = [*(["locals", "later"] if shape == "later" else [shape]), "calls", "main"]
     assert names[: len(wanted)] == wanted[: len(names)]
-    assert whole or shape == "varying"  # by as much as nobody knows
+    assert whole or shape == "varying"  # by an unknown amount
 
 
 def test_who_waits_below_it_in_a_recording(
     program: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """The code was there before the recording: perf tells of what is mapped from then on."""
+    """The code existed before the recording: perf reports only later mappings."""
     assert program.stdin is not None
     recorder = begin(tmp_path, "--attach", program.pid)
     program.stdin.write(b"x" * 31)
@@ -151,12 +156,12 @@ def test_who_waits_below_it_in_a_recording(
     assert done.status == 0, done.stderr
     stacks = fusetools.open(tmp_path / "perf.data").stacks("off-cpu", layers=["syscall"]).stacks
     chains = [stack.split(";")[::-1] for stack in stacks if stack.startswith("made;")]
-    # By frame pointers: the one that libc's function was called from is not among them.
+    # With frame pointers: the caller of libc's function is missing.
     assert chains and all(is_chain(c, ["[anon]", "main"]) for c in chains), stacks
 
 
 def test_what_a_daemon_in_go_waits_in(tmp_path: Path) -> None:
-    """gocryptfs on a bindfs that is stopped: its handler down to where the goroutine began."""
+    """gocryptfs on a stopped bindfs: its handler's stack reaches the goroutine's start."""
     for needed in ("gocryptfs", "bindfs"):
         if shutil.which(needed) is None:
             pytest.skip(f"needs {needed}")

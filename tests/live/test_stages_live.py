@@ -24,7 +24,7 @@ import fusetools
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
-DELAYS = {  # us: while the caller waits, and after the reply
+DELAYS = {  # us; while the caller waits, and after the reply
     "lookup": ("lookup=400us", 400, 0),
     "getattr": ("getattr=300us:spin", 300, 0),
     "readlink": ("readlink=500us:after", 0, 500),
@@ -34,9 +34,12 @@ DELAYS = {  # us: while the caller waits, and after the reply
 
 
 def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Each request's stages begin and end as stock perf's events do, and hold what the daemon's own
-    clock says of that very request: a delay before the reply lies in its stage `daemon`, one after
-    it in none. So it is however busy the machine is."""
+    """Each request's stages begin and end at stock perf's events, and contain the daemon's own
+    delays.
+
+    A delay before the reply lies in the stage `daemon`; a delay after it lies in no stage. This
+    holds on a machine under any load.
+    """
     mount = sample_mount(delay=tuple(delay for delay, *_ in DELAYS.values()))
     script = "; ".join(
         f"{WORKLOAD} {work} {mount.path}/{path}"
@@ -57,7 +60,7 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
         name = stories.operations[stories.operation[i]]
         assert name == call.operation
         counted[name] += 1
-        # Every moment that the daemon noted lies in the stage that it is of.
+        # Every time that the daemon noted lies in its stage.
         moments = [seen.sys_enter, seen.begin, seen.read, seen.callback_enter, call.entered]
         _, before, after = DELAYS.get(name, ("", 0, 0))
         if before:
@@ -79,7 +82,7 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
         **{"open": 1, "read": 53, "release": 1},
     }
 
-    # What is shown of all of them adds up from these; their sum is the whole.
+    # The totals add up from these; their sum is the whole.
     for o in recording.stages().operations:
         if o.operation == "flush":
             continue  # libfuse answers by itself
@@ -99,13 +102,15 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
 
 
 def overlap_of_sleep(stock: Stock, tid: int, call: Call) -> int:
-    """ns of its delay that a call was asleep."""
+    """Return ns of its delay for which a call slept."""
     return stock.idle(tid, call.delay_begin, call.delay_end)[0]
 
 
 def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: str) -> list[int]:
-    """Holds the time that requests waited for a thread to what the threads did meanwhile, by stock
-    perf; returns the ns of each that the daemon says its thread was in other calls."""
+    """Compare the time that requests waited for a thread with the threads' work, by stock perf.
+
+    Return, for each request, the ns for which its thread was in other calls, by the daemon's list.
+    """
     stories, stock, calls = recording.stories(), Stock(recording.path, mount), own_calls(mount)
     waited, total = [], 0
     for key, i in hold(stories, stock).items():
@@ -117,10 +122,10 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
         free = min(max(seen.begin, seen.free), seen.read) - seen.begin
         waited.append(behind(seen, calls, stock))
         if stories.daemon_waking_ns[i]:
-            # A thread slept and was woken up for it: none was missing.
+            # A thread slept and was woken up for the request: no thread was missing.
             assert no_thread == 0, seen
         else:
-            # A thread may also wait for a CPU once it is free.
+            # A free thread may also wait for a CPU.
             assert no_thread <= free <= no_thread + no_cpu, seen
             assert waited[-1] <= no_thread + no_cpu, seen
     (answer,) = (o for o in recording.stages(operation).operations if o.waits)
@@ -132,12 +137,11 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_daemon_short_of_threads(sample_mount: Mounter, tmp_path: Path, threads: int) -> None:
-    """8 callers: with one thread their requests wait in the queue while it sleeps in callbacks
-    for the others.
+    """8 callers: with one thread their requests wait in the queue while it sleeps in other
+    callbacks.
 
-    No request would wait for as long as a callback sleeps only if each of the callers began when
-    all before it had ended, 220 ms later at least: were that so of 1 in 20, then of all 7 in 1 of
-    10^9 runs.
+    No request would wait as long as a callback sleeps only if each caller began when all previous
+    ones had ended, at least 220 ms later. If 1 in 20 did so, all 7 would in 1 of 10^9 runs.
     """
     mount = sample_mount("--threads", str(threads), delay=("statfs=20ms",))
     script = "".join(f"{WORKLOAD} statfs 11 {mount.path} & " for _ in range(8)) + "wait"
@@ -155,7 +159,7 @@ def test_a_daemon_short_of_threads(sample_mount: Mounter, tmp_path: Path, thread
 
 @pytest.fixture
 def busy_cpu() -> Iterator[int]:
-    """A CPU on which three processes always run."""
+    """A CPU that is always busy with three processes."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("callers and daemon need a CPU each")
@@ -173,7 +177,7 @@ def busy_cpu() -> Iterator[int]:
 
 
 def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu: int) -> None:
-    """Its time without a CPU is neither its own nor that of being woken up, and queue names it."""
+    """Its time without a CPU is neither its own time nor wake-up time, and queue names it."""
     mount = sample_mount("--threads", "1", delay=("statfs=3ms:spin",))
     for thread in os.listdir(f"/proc/{mount.pid}/task"):
         os.sched_setaffinity(int(thread), [busy_cpu])
@@ -187,7 +191,7 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
     (answer,) = (o for o in recording.stages("statfs").operations if o.waits)
     stages = {stage.name.split("+")[-1]: Counter(stage.parts_ns) for stage in answer.stages}
     assert (stages["daemon"]["blocked"], stages["daemon"]["runnable"]) == (blocked, ready)
-    # It waits for its CPU in the middle of its work, or before it begins.
+    # It waits for its CPU during its work, or before.
     lacking = ready + stages["queue"]["runnable"]
     assert lacking > 10 * (blocked + stages["queue"]["wakeup"])
     (queue,) = recording.queue().mounts
@@ -196,10 +200,11 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
 
 
 def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_path: Path) -> None:
-    """One thread that is busy for 10 ms after each reply: the next request waits for the rest.
+    """One thread is busy for 10 ms after each reply: the next request waits for the rest of that
+    time.
 
-    There is none left only for a caller that was kept from its CPU for all of them: were that so,
-    each time for itself, for 2 of 3, then of all 52 in 1 of 10^9 runs.
+    No time is left only if a caller was kept from its CPU for all of it. If this happened
+    independently to 2 of 3, it would happen to all 52 in 1 of 10^9 runs.
     """
     mount = sample_mount("--threads", "1", delay=("statfs=10ms:after",))
     recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "statfs", 53, mount.path)
@@ -208,13 +213,13 @@ def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_p
 
 
 def missing_switches(found: dict[str, Any]) -> int:
-    """How many the recording says were not recorded."""
+    """Return how many requests are missing according to the recording."""
     missing = found["recording"]["missing"]
     return sum(m["figures"]["switches"] for m in missing if m["code"] == "switches_missing")
 
 
 def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
-    """8 processes at work: 99.9 % matched, sums exact, system calls whole."""
+    """With 8 processes at work: 99.9 % matched, sums exact, system calls complete."""
     mount = sample_mount()
     recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
     found = json.loads(printed("stages", "-i", recording.path, "--json"))
@@ -225,13 +230,13 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
         assert sum(stage["total_ns"] for stage in o["stages"]) == o["total_ns"]
         assert o["requests"] - o["matched"] == sum(o["unmatched"].values())
     by_operation = {(o["operation"], o["waits"]): o for o in found["operations"]}
-    # All that matter of stages; forgets have none.
+    # All operations with stages; forgets have none.
     names = {s["name"].split("+")[-1] for o in found["operations"] for s in o["stages"]}
     assert names == {"setup", "queue", "dispatch", "daemon", "reply", "caller_wakeup", "vfs_exit"}
     assert not by_operation["release", False]["unmatched"]
     assert ("release", True) not in by_operation
 
-    # What callers wait for in one system call, one after the other, is the call, exactly.
+    # A system call's requests, one after the other, and the rest are the call, exactly.
     stories = recording.stories()
     waits = (stories.waits == 1) & stories.fated("matched") & (stories.syscall >= 0)
     whole: dict[tuple[int, int], int] = {}
@@ -245,10 +250,10 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
             start, total, outside, before = from_, 0, 0, from_
         to = int(stories.leaves_ns[i] or stories.sys_exit_ns[i] or stories.runs_ns[i])
         if not (from_ and to):
-            # A switch that no tracer was shown (docs/design/recording-cost.md).
+            # A switch that no tracer saw (docs/design/recording-cost.md).
             start, unseen = 0, unseen + 1
             continue
-        # What the caller waits for between two requests, or after the last, is in none of them.
+        # The caller's waits between two requests, or after the last one, belong to none of them.
         assert from_ >= before or not start
         total, outside, before = total + to - from_, outside + from_ - before, to
         if stories.sys_exit_ns[i] and start:
@@ -256,9 +261,9 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
             total += outside
             assert total == int(stories.sys_exit_ns[i]) - start
             whole[int(stories.tid[i]), start] = total
-    # A call with one that was not shown is not held.
+    # A call with such a switch is not checked.
     assert len(whole) + unseen > 5_000
-    assert unseen <= 2 * missing_switches(found)  # of the one before, of the one after
+    assert unseen <= 2 * missing_switches(found)  # of the previous one, of the next one
     columns = recording.calls()
     syscalls = columns.layer == 0
     entries = {
@@ -271,8 +276,10 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None:
-    """cat of a file that the kernel caches: most reads are ahead of it. Who is woken up by the end
-    of one had waited for it."""
+    """cat of a file that the kernel caches: most reads are read-aheads.
+
+    A thread that the end of a read wakes up had waited for it.
+    """
     mount = sample_mount(kernel_cache=60, delay=("read=2ms",))
     files = " ".join(str(mount.path / f"dir-00/file-{i:03}") for i in range(20))
     script = f"cat {mount.path}/big {files} > /dev/null"
@@ -284,7 +291,7 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
     assert woken.sum() > 0 and (stories.waking_ns[woken] > 0).all()
     assert (stories.end_ns[woken] <= stories.waking_ns[woken]).all()
     ran = stories.runs_ns[woken]
-    if not ran.all():  # of switches that no tracer was shown
+    if not ran.all():  # of switches that no tracer saw
         assert Stock(tmp_path / "perf.data", mount).lacks_ends
     assert ((ran >= stories.waking_ns[woken]) | (ran == 0)).all()
     for o in recording.stages("read").operations:
@@ -292,7 +299,7 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
 
 
 def test_a_caller_that_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
-    """While its request waits in the queue of the only thread, which is at another, and stopped."""
+    """It waits in the queue of the only thread, which works on another request, and is stopped."""
     mount = sample_mount("--threads", "1", delay=("statfs=300ms",))
     work = f"{WORKLOAD} statfs 1 {mount.path}"
     number = 137 if platform.machine() == "x86_64" else 43  # of the system call
@@ -313,7 +320,7 @@ def test_unfinished_is_not_lost(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount(delay=("statfs=60s",))
     script = f"{WORKLOAD} statfs 1 {mount.path} >/dev/null 2>&1 & {mount.until_in('statfs')}"
     recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
-    mount.process.kill()  # it would answer first
+    mount.process.kill()  # the daemon would answer first
     (statfs,) = recording.stages("statfs").operations
     assert statfs.unmatched == {"unfinished": 1} and not statfs.matched
     said = printed("stages", "-i", recording.path, "statfs")
@@ -321,7 +328,7 @@ def test_unfinished_is_not_lost(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_several_mounts(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Request numbers repeat between them: each story is of one daemon."""
+    """Request numbers of the daemons coincide: each story belongs to one daemon."""
     one, other = sample_mount(), sample_mount(delay=("statfs=1ms",))
     script = f"{WORKLOAD} statfs 211 {one.path} & {WORKLOAD} statfs 307 {other.path}; wait"
     recording = opened(tmp_path / "perf.data", [one, other], "sh", "-c", script)

@@ -1,4 +1,4 @@
-"""Callers of mounts that hang: by which way, and of which mount."""
+"""Callers of hanging mounts: by which path, and of which mount."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READERS = {
 
 @pytest.mark.parametrize("how", READERS)
 def test_callers_that_read_in_other_ways(hang: Hang, how: str) -> None:
-    """Another mount has a caller, too: nobody is placed for want of another mount."""
+    """Another mount has a caller, too: no caller is assigned to a mount by elimination."""
     other, mount = hang("lost"), hang("lost")
     other.call("one")
     begin = f"import ctypes, os; libc = ctypes.CDLL(None); file = os.open('{mount.path}/file', 0)"
@@ -107,8 +107,8 @@ def open_to_all() -> Iterator[Path]:
 
 
 def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path: Path) -> None:
-    """Of a daemon whose program lies on a mount: neither the program nor, beside it, its debug file
-    is opened for the names of functions."""
+    """A daemon's program lies on a mount: neither the program nor its debug file beside it is
+    opened to name functions."""
     if not shutil.which("objcopy"):
         pytest.skip("no objcopy")
     folder = open_to_all  # such files are read as nobody

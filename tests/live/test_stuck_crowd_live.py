@@ -1,7 +1,8 @@
-"""`fusetools stuck` beside crowds that an ordinary user can make: a hang is never called well.
+"""`fusetools stuck` beside crowds of an ordinary user's processes: a hang is never reported as
+well.
 
-The crowds and the mount that hangs are made by tests/faults/crowds.py, in a mount namespace of its
-own; run alone, it tries more of them.
+tests/faults/crowds.py makes the crowds and the hanging mount, in a private mount namespace; run
+alone, it tries more of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ pytestmark = [
 
 
 def beside(*crowd: str) -> dict[str, Any]:
-    """What stuck says of the mount; the script reports a crowd that cannot be made."""
+    """Return stuck's answer for the mount; the script reports a crowd that cannot be made."""
     done = subprocess.run(
         [sys.executable, CROWDS, *crowd], capture_output=True, text=True, timeout=mounts.HANGS
     )
@@ -47,14 +48,14 @@ def beside(*crowd: str) -> dict[str, Any]:
     ],
 )
 def test_a_hang_beside_a_crowd(crowd: str) -> None:
-    """Its cause, or that it is not known: exit status 3 in either case."""
+    """It finds the cause, or reports it as unknown: exit status 3 in either case."""
     found = beside(*crowd.split())
     assert (found["status"], found["waiting"]) == (3, 1)
     assert found["state"] == "stuck" or (found["state"] == "unknown" and found["unknown"])
 
 
 def test_a_child_that_was_left_behind_is_no_hang() -> None:
-    """It sleeps in state D, and its parent has ended."""
+    """It sleeps in state D, and its parent has exited."""
     found = beside("left")
     assert (found["status"], found["state"], found["own"]) == (0, "own", 1)
     assert (found["waiting"], found["callers"]) == (1, [])

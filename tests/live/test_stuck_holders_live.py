@@ -1,4 +1,4 @@
-"""Holders of locks, and others that the threads of a daemon that hangs wait for."""
+"""Holders of locks, and other threads for which the threads of a hanging daemon wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_mutex_that_its_holder_wants_again(hang: Hang) -> None:
 
 
 def test_a_mutex_that_another_process_holds(hang: Hang) -> None:
-    """At the beginning of a page: nothing lies before it."""
+    """At the beginning of a page: the memory before it is not mapped."""
     mount = hang("shared")
     mount.call("one")
     cause = looked_at(mount)["causes"][0]

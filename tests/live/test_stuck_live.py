@@ -1,6 +1,6 @@
 """`fusetools stuck` on mounts that really hang, each in its own way.
 
-What should be found is known by the daemon (hangfs.c), which prints the threads that matter.
+The daemon (hangfs.c) prints the threads that must be found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_busy_mount_is_not_stuck(hang: Hang) -> None:
 
 
 def test_callers_and_their_ages(hang: Hang) -> None:
-    """Each caller with its command, path and system call; ages as by our own clock."""
+    """Each caller has its command, path and system call; ages agree with this process's clock."""
     mount = hang("lost")
     mount.call("one", "two")
     time.sleep(3)
@@ -74,7 +74,7 @@ def test_callers_and_their_ages(hang: Hang) -> None:
 
 
 def test_requests_are_counted_before_linux_5_2(hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without fsopen(2), where nobody has mounted fusectl."""
+    """Without fsopen(2), on a host where fusectl is not mounted."""
     mount = hang("mutex")
     mount.call("one", "two")
     before = Path("/proc/self/mountinfo").read_text()
@@ -94,7 +94,7 @@ def test_two_mutexes(hang: Hang) -> None:
     assert cause["kind"] == "deadlock"
     threads = sorted(mount.thread(name) for name in ("first", "second"))
     assert str(threads[0]) in cause["text"] and str(threads[1]) in cause["text"]
-    assert len(found["causes"]) == 1  # told once, from whichever side
+    assert len(found["causes"]) == 1  # reported once, from either side
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_condition_that_nobody_signals(hang: Hang) -> None:
 
 
 def test_a_reload_that_does_not_end(hang: Hang) -> None:
-    """As of CernVM-FS, whose loader keeps requests out meanwhile."""
+    """As in CernVM-FS, whose loader blocks requests meanwhile."""
     mount = hang("reload")
     mount.call("one", "two")
     found = looked_at(mount)
@@ -151,7 +151,7 @@ def test_a_server_that_does_not_answer(hang: Hang) -> None:
 
 
 def test_a_thread_that_polls_a_thousand_times_a_second(hang: Hang) -> None:
-    """As CernVM-FS's, which is mostly seen awake; the same answer at each look."""
+    """As in CernVM-FS, whose thread is mostly awake; the answer is the same at each look."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -176,7 +176,7 @@ def test_a_thread_that_polls_a_thousand_times_a_second(hang: Hang) -> None:
 
 
 def test_a_reload_that_is_paused(hang: Hang) -> None:
-    """The signal that ends it is the daemon's own business: the callers go on."""
+    """The daemon handles the signal that ends it: the callers continue."""
     mount = hang("paused")
     mount.call("one")
     found = looked_at(mount)
@@ -220,7 +220,7 @@ def test_a_process_that_the_daemon_waits_for(hang: Hang, pattern: str) -> None:
 
 
 def test_a_daemon_that_is_stopped(hang: Hang) -> None:
-    """Also while nobody waits: the next one would."""
+    """The same holds while nobody waits: the next caller would."""
     mount = hang("quiet")
     os.kill(mount.daemon.pid, signal.SIGSTOP)
     wait_until(lambda: "T (stopped)" in Path(f"/proc/{mount.daemon.pid}/status").read_text(), "T")
@@ -229,7 +229,7 @@ def test_a_daemon_that_is_stopped(hang: Hang) -> None:
     command = found["causes"][0]["fixes"][0]["command"]
     mount.call("x")
     assert looked_at(mount)["callers"][0]["path"].endswith("/d0/x")
-    subprocess.run(command.split(), check=True)  # the fix is true
+    subprocess.run(command.split(), check=True)  # the fix works
     wait_until(lambda: mount.callers[0].poll() is not None, "the caller's answer")
 
 
@@ -260,11 +260,11 @@ def test_a_daemon_whose_cgroup_is_frozen(hang: Hang, tmp_path: Path) -> None:
 
 
 def test_a_full_background_list(hang: Hang) -> None:
-    """One request fills it: the readahead of a file of which no part is ever answered."""
+    """One request fills it: the readahead of a file that is never answered."""
     mount = hang("quiet")
     set_to_one(mount.connection, "max_background")
-    # The second once the first waits: two at one moment both go past the limit. It does not open
-    # the file itself, which would wait for the first one's page.
+    # Start the second after the first waits: two at the same moment both exceed the limit. It does
+    # not open the file itself, which would wait for the first one's page.
     script = """
 import os, sys
 file = os.open(sys.argv[1], 0)
@@ -281,15 +281,15 @@ os.pread(file, 1, (1 << 19) * (os.getpid() != first))
     cause = found["causes"][0]
     text = "the background list is full (1 request): 1 caller cannot even send theirs"
     assert (cause["kind"], cause["text"]) == ("background", text)
-    assert found["waiting"] == 2  # the kernel counts those that it could not send yet, too
+    assert found["waiting"] == 2  # the kernel also counts requests that it could not send yet
     paths = [call["path"] for call in found["callers"]]
     assert paths == [f"{mount.path}/file"] * 2
     assert caller.pid in [call["pid"] for call in found["callers"]]
 
 
 def test_requests_that_went_past_the_limit_of_the_background_list(hang: Hang) -> None:
-    """Of two that begin at one moment both pass, one time in five: the one request that was not
-    sent is told of, as is who could not even come so far."""
+    """Two that begin at the same moment both pass, one time in five: the unsent request is
+    reported, and so are callers that could not even make one."""
     script = """
 import os, sys, time
 file = os.open(sys.argv[1], 0)
@@ -327,7 +327,7 @@ os.pread(file, 1, place)
 
 
 def test_a_killed_daemon_whose_device_another_process_holds(hang: Hang) -> None:
-    """The child of hangfs has /dev/fuse of its parent, in another mount namespace."""
+    """The child of hangfs has its parent's /dev/fuse, in another mount namespace."""
     mount = hang("child")
     mount.call("one")
     child = mount.thread("child")
@@ -356,7 +356,7 @@ def test_a_mount_that_was_unmounted_under_its_callers(hang: Hang) -> None:
 
 
 def test_many_callers_and_threads(hang: Hang) -> None:
-    """200 callers, and a daemon with more than 100 threads: all are there."""
+    """200 callers, and a daemon with more than 100 threads: all are listed."""
     mount = hang("condition")
     for _ in range(20):
         for number in range(10):
@@ -378,7 +378,7 @@ def waits(pid: int) -> bool:
 
 
 def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
-    """Below sshfs: the mount hangs since a process at the end of a pipe does not run."""
+    """Below sshfs: the mount hangs because a process at the end of a pipe is stopped."""
     server = "/usr/lib/openssh/sftp-server"
     if not shutil.which("sshfs") or not Path(server).exists():
         pytest.skip("no sshfs, or no sftp-server")
@@ -401,7 +401,7 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
             os.stat(path)  # both have begun
             time.sleep(
                 LONG
-            )  # who waits for the server's answers does so since long before the call
+            )  # the thread that reads the server's answers has waited since long before the call
             os.kill(child, signal.SIGSTOP)
             caller = subprocess.Popen(["stat", path / "x"], stderr=subprocess.DEVNULL)
             time.sleep(LONG)
@@ -422,7 +422,7 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def automounter(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
-    """autofsd.py on a path, with a caller that waits for what it should mount."""
+    """Run autofsd.py on a path, with a caller that waits for the automount."""
     if "autofs" not in Path("/proc/filesystems").read_text():
         pytest.skip("this kernel has no autofs")
     path.mkdir()

@@ -1,4 +1,4 @@
-"""`fusetools stuck` on daemons of unusual shapes (oddfs.py): who serves, who holds a file lock."""
+"""`fusetools stuck` on daemons of unusual shapes (oddfs.py): servers, and holders of file locks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Iterator[Hang]:
-    """odd(mode): such a mount."""
+    """odd(mode) makes such a mount."""
     program = tmp_path / "oddfs"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/oddfs.py "$@"\n')
     program.chmod(0o755)
@@ -71,7 +71,7 @@ def test_a_server_below_a_supervisor_is_stopped(odd: Hang) -> None:
 
 
 def test_one_of_two_servers_is_stopped(odd: Hang) -> None:
-    """Whichever reads: the other one goes on until its request is the one that waits."""
+    """Either may read: the other one continues until its own request hangs."""
     mount = odd("prefork")
     servers = [int(line.split()[1]) for line in mount.output.read_text().splitlines()[:2]]
     assert seen(mount)["servers"] == sorted(servers)
@@ -93,7 +93,7 @@ def test_a_request_whose_reader_has_ended(odd: Hang) -> None:
 
 
 def test_a_request_that_its_only_reader_dropped(odd: Hang) -> None:
-    """It answers others: nobody can know what it did with this one."""
+    """It answers other requests: the fate of this one is unknown."""
     mount = odd("drop")
     mount.run("stat", mount.path / "file-drop")
     subprocess.run(["stat", mount.path / "file1"], check=True, stdout=subprocess.DEVNULL)
@@ -150,7 +150,7 @@ def test_a_killed_daemon_whose_thread_stays_in_the_kernel(odd: Hang) -> None:
 
 
 def test_a_connection_that_was_aborted_and_its_daemon_that_lives(odd: Hang) -> None:
-    """Known without a touch of the mount: the daemon's descriptor is not its own afterwards."""
+    """Found without touching the mount: the daemon's descriptor reports an error afterwards."""
     mount = odd("supervisor")
     assert seen(mount)["state"] == "quiet"
     set_to_one(mount.connection, "abort")
@@ -201,14 +201,14 @@ def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
             time.sleep(LONG)
             _, result = stuck()
             (found,) = [m for m in result["mounting"] if m["pid"] == mounter.pid]
-            server.close()  # which ends all below the helper
+            server.close()  # ends all processes below the helper
             assert found["path"] == "/mnt/odd"
             subject = found["reason"]["subject"]
             assert subject["wait"] == "wait_descriptor" and f"127.0.0.1:{port}" in subject["doing"]
 
 
 def test_what_a_client_says_of_itself(tmp_path: Path) -> None:
-    """Asked on its socket; the mount is not touched, and hangs."""
+    """Asked on its socket; the mount hangs, and is not touched."""
     program = tmp_path / "client"
     here = Path(__file__).parent
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {here}/talkative.py "$@"\n')

@@ -25,7 +25,7 @@ Sudo = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """A user's directory, with programs of theirs that note that they ran."""
+    """A user's directory, with programs of the user that record that they ran."""
     if shutil.which("sudo") is None or os.geteuid() != 0:
         pytest.skip("needs root, and sudo")
     folder = Path(f"/var/tmp/fusetools-sudo-{os.getpid()}")
@@ -63,7 +63,7 @@ def as_nobody(folder: Path, *command: object) -> subprocess.CompletedProcess[str
 
 
 def allow_recording(more: str = "") -> None:
-    """The file that is handed out, for another path and user; ``more``: lines before it."""
+    """Install the documented file for another path and user; ``more``: lines before it."""
     text = (ROOT / "docs/sudoers").read_text()
     text = text.replace("/usr/bin/fusetools", str(FUSETOOLS)).replace("%tracers", "nobody")
     allow(more + text)
@@ -93,7 +93,7 @@ def test_the_rule_allows_recording_alone(theirs: Path) -> None:
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_roots_tools_are_roots(theirs: Path, kept: bool) -> None:
-    """Also where sudo lets the whole environment through."""
+    """The same holds if sudo passes on the whole environment."""
     options = "!env_reset, setenv, !secure_path" if kept else "env_reset"
     allow(f"Defaults:nobody {options}\nnobody ALL=(root) NOPASSWD:SETENV: {FUSETOOLS} doctor\n")
     more = ["-E"] if kept else []
@@ -103,8 +103,10 @@ def test_roots_tools_are_roots(theirs: Path, kept: bool) -> None:
 
 
 def test_the_rule_keeps_the_users_environment_out(theirs: Path) -> None:
-    """Python would run their sitecustomize.py as root before a line of ours, also where another
-    rule of the host keeps such variables."""
+    """Python would run the user's sitecustomize.py as root before any code of fusetools.
+
+    This holds if another rule of the host keeps such variables.
+    """
     (theirs / "bin/sitecustomize.py").write_text(f"open({str(theirs / 'ran')!r}, 'w')\n")
     allow_recording('Defaults env_keep += "PYTHONPATH HOME"\n')
     done = as_nobody(theirs, FUSETOOLS, "record", "--help")
@@ -142,7 +144,7 @@ wait $!
 
 @contextlib.contextmanager
 def served_by(uid: int) -> Iterator[tuple[Path, int]]:
-    """A mount that a user made, in a mount namespace of its own, and its daemon."""
+    """A mount that a user made, in a private mount namespace, and its daemon."""
     place = Path(f"/var/tmp/fusetools-of-{uid}-{os.getpid()}")
     place.mkdir()
     samplefs = BUILD / "with-symbols/samplefs"
@@ -165,7 +167,7 @@ Plan = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def plan(theirs: Path, samples: Path) -> Plan:
-    """`sudo fusetools record --dry-run` of a user who may not more."""
+    """`sudo fusetools record --dry-run` of a user with no other rights."""
     allow_recording()
     (theirs / "mine.toml").write_text(SET)
 
@@ -198,7 +200,7 @@ def test_pid_is_a_process_that_serves_the_mount(plan: Plan, sample_mount: Mounte
 def test_own_probe_sets_are_for_own_daemons(
     plan: Plan, theirs: Path, sample_mount: Mounter, leaves_nothing: None
 ) -> None:
-    """It could read the memory of another user's."""
+    """It could read another user's memory."""
 
     def refused(path: Path) -> None:
         done = plan("--mount", path, "--fs", "mine.toml")
@@ -223,8 +225,10 @@ def test_own_probe_sets_are_for_own_daemons(
 
 
 def test_roots_files_are_not_read_for_a_user(plan: Plan, theirs: Path) -> None:
-    """Neither by their names nor through a link: a parser's message would quote them. Whether there
-    are such files is not told either."""
+    """Neither by name nor through a link: a parser's message would quote the files.
+
+    The message does not reveal whether such files exist.
+    """
     hidden = Path(f"/root/fusetools-test-{os.getpid()}")
     hidden.mkdir(mode=0o700)
     secret, link = hidden / "secret.toml", theirs / "link.toml"

@@ -1,4 +1,4 @@
-"""`fusetools sweep` on the sample file system, whose own counters and delays are the truth."""
+"""`fusetools sweep` on the sample file system, compared with its own counters and delays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lookups(mount: SampleMount) -> int:
 
 
 def test_the_kernels_cache_cuts_lookups(sample_mount: Mounter, tmp_path: Path) -> None:
-    """As often as the daemons' own counters say."""
+    """Counts equal the daemons' own counters."""
     needs_perf()
     mounts = [sample_mount(kernel_cache=seconds) for seconds in (60, 0)]
     before = [lookups(mount) for mount in mounts]
@@ -48,11 +48,11 @@ def test_the_kernels_cache_cuts_lookups(sample_mount: Mounter, tmp_path: Path) -
 def test_a_delay_shows_in_bandwidth_against_block_size(
     sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """Past the kernel's cache each block is a request, which takes 1 ms longer at any size.
+    """Without the kernel's cache each block is a request, which takes 1 ms longer at any size.
 
-    dd's own time of each run holds the delays of its requests. What load adds differs from run to
-    run: of the best of 7 runs, some 10 ms without the delay, all would have to be lengthened by
-    the delays' time, 63 ms to 1 s; were that so of 1 in 8, then of all 7 in 5 of 10^7 runs.
+    dd's own time of each run contains the delays of its requests. Load adds to it, differently in
+    each run. The best of 7 runs takes some 10 ms without the delay. All would have to be lengthened
+    by the delays' time, 63 ms to 1 s: if 1 in 8 was, all 7 would be in 5 of 10^7 runs.
     """
     plain = sample_mount()
     delayed = sample_mount(delay=("read=1ms",))
@@ -70,9 +70,9 @@ def test_a_delay_shows_in_bandwidth_against_block_size(
     for name, size in sizes.items():
         without, with_ = (points[name, str(mount.path)] for mount in (plain, delayed))
         blocks = -(-PAGES * 4096 // size)
-        reads += 7 * (blocks + (PAGES * 4096 % size == 0))  # the last one that finds the end
+        reads += 7 * (blocks + (PAGES * 4096 % size == 0))  # the last one finds the end
         for one in (without, with_):
-            assert one["bytes"]["low"] == one["bytes"]["high"] == PAGES * 4096  # dd's own word
+            assert one["bytes"]["low"] == one["bytes"]["high"] == PAGES * 4096  # dd's own report
         fast, slow = (PAGES * 4096 / p["bytes_per_second"]["high"] for p in (without, with_))
         assert fast < blocks * 1e-3 < slow, name
         # dd's time is a part of the run's.
@@ -102,7 +102,7 @@ def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path
         assert {path.name for path in place.iterdir()} == {"run.json", "output", "perf.data"}
         assert one["seconds"]["runs"] == 1
         read = one["requests"]["read"]
-        # All of the file was read, in requests of that size, by what the kernel says of each.
+        # The file was read completely, in requests of that size, by the kernel's events.
         size = read["count"]["median"] * read["size_bytes"]["median"]
         assert size == pytest.approx(PAGES * 4096)
         (h,) = fusetools.open(place / "perf.data").hist("read", layers=("request",)).histograms

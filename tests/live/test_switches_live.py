@@ -1,4 +1,4 @@
-"""Whoever runs is seen to run: switches by stock perf's own records, made at the same time."""
+"""A running thread is seen to run: switches by stock perf's own records, made at the same time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE = re.compile(r"\s(\d+)\s+(\d+)\.(\d{9}):\s+PERF_RECORD_SWITCH\S*\s+(IN|OUT)
 
 @contextmanager
 def switches(directory: Path) -> Iterator[dict[int, list[tuple[int, bool]]]]:
-    """Record all switches by stock perf. Give, at the end, those of each thread: (ns, it runs)."""
+    """Record all switches by stock perf. Return at the end those of each thread: (ns, it runs)."""
     data = directory / "stock.data"
     seen: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     words: list[str | Path] = [
@@ -70,7 +70,7 @@ def test_each_wake_up_is_when_stock_perf_sees_the_caller_run(
         if runs == end:
             continue  # it did not sleep
         slept += 1
-        # When the tracepoint says so the record follows, and nothing else comes between.
+        # If the tracepoint reports a switch, the record follows, with no other record between.
         after = next(event for event in stock[int(tid)] if event[0] >= runs)
         before = [event for event in stock[int(tid)] if event[0] < runs][-1]
         assert after[1] and not before[1], (tid, end, runs, before, after)

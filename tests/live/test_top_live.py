@@ -43,7 +43,8 @@ def stock_perf(output: Path, mount: SampleMount) -> subprocess.Popen[bytes]:
     for event in EVENTS:
         argv += ["-e", event, "--filter", f"connection == {mount.connection}"]
     perf = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
-    # Whoever began in the same clock tick as top, or later, may record its probes, which then stay.
+    # A process that began in the same clock tick as top, or later, may record its probes, which
+    # then stay.
     began = read_stat(HOST, perf.pid)
     assert began
     wait_until(lambda: perf.poll() is not None or ticks() > began.start, "the next clock tick")
@@ -51,12 +52,12 @@ def stock_perf(output: Path, mount: SampleMount) -> subprocess.Popen[bytes]:
 
 
 def ticks() -> int:
-    """Of the clock by which the kernel says when a process began."""
+    """Return ticks of the clock by which the kernel reports a process's begin."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def printed(recording: Path) -> dict[str, list[tuple[int, int]]]:
-    """(end, duration) of requests by operation, as stock perf prints their events."""
+    """Return (end, duration) of requests by operation, as stock perf prints their events."""
     text = subprocess.run(
         ["perf", "script", "-i", str(recording), "--ns", "-F", "time,event,trace"],
         capture_output=True, text=True, check=True,
@@ -80,7 +81,7 @@ def printed(recording: Path) -> dict[str, list[tuple[int, int]]]:
 
 
 def nearest_rank(values: list[int], percent: int, further: int) -> int:
-    """The percentile, or what lies `further` places behind it."""
+    """Return the percentile, or the value `further` ranks behind it."""
     rank = math.ceil(len(values) * percent / 100) + further
     return sorted(values)[min(max(rank, 1), len(values)) - 1]
 
@@ -112,9 +113,9 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
             continue
         row = rows[operation]
         compared += 1
-        # Both take the times of the same two moments, each with its own reading of the clock: a
-        # request at an edge of the time is in one alone, and one between whose readings its CPU
-        # was taken away lasted longer for one. Each of those moves a rank by one place.
+        # Both use the same two times, read from the clock separately. So a request at an edge may
+        # be in one alone, and lasts longer for a tool that lost its CPU between its readings. Each
+        # such request moves a rank by one.
         assert row["requests"] == pytest.approx(len(durations), rel=0.02, abs=2)
         few = 5 + abs(row["requests"] - len(durations))
         for name, percent in (("p50_ns", 50), ("p99_ns", 99)):
@@ -168,7 +169,7 @@ def test_a_request_under_way_has_its_age_and_its_path(sample_mount: Mounter) -> 
 
 
 def test_a_mount_that_hung_before_it_was_started(sample_mount: Mounter) -> None:
-    """Its request is in flight, though no event of it comes; it ends with its caller."""
+    """Its request is in flight without events; it ends with its caller."""
     mount = sample_mount(delay=("open=60s",))
     with subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"]) as cat:
         stack = Path(f"/proc/{cat.pid}/stack")

@@ -1,4 +1,5 @@
-"""What commands say of a daemon that is stopped, killed, without callbacks, or short of CPU."""
+"""Reports of commands about a daemon that is stopped, killed, without callbacks, or short of
+CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ COMMANDS = ("hist", "count", "stages", "slow", "queue", "errors")
 
 
 def record(output: Path, mount: Path, script: str, *more: str) -> str:
-    """Records a shell script on the mount; returns what record said."""
+    """Record a shell script on the mount. Return record's output."""
     needs_perf()
     done = run("record", "--mount", mount, "-o", output, *more, "--", "sh", "-c", script)
     assert output.exists(), done.stderr
@@ -42,13 +43,13 @@ def record(output: Path, mount: Path, script: str, *more: str) -> str:
 
 
 def closed(mount: SampleMount) -> str:
-    """Waits for the releasedir of what was listed, as nobody else does."""
+    """Wait for the releasedir of the listing, for which no caller waits."""
     affairs = f"{mount.samplefs} --talk {mount.socket} internal affairs"
     return until(f"{affairs} | grep -q '^cvmfs.no_open_dirs|0|'")
 
 
 def said(command: str, path: Path) -> str:
-    """Wherever its lines are broken."""
+    """The text matches wherever its lines are broken."""
     text = run(*command.split(), "-i", path, check=True, cwd=path.parent).stdout
     return " ".join(text.split())
 
@@ -68,7 +69,7 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
         assert f"pid {mount.pid}, has been stopped since" in text, command
         assert "1 without an answer" in text, command
     slowest = fusetools.open(output).slowest(most=1).requests[0]
-    # What its caller waited, by stock perf: its last system call.
+    # Return its caller's wait by stock perf: its last system call.
     seen = [e for e in script.events(output) if e.comm == "stat"]
     enter, leave = [e for e in seen if e.name.startswith("raw_syscalls:")][-2:]
     (sent,) = (e for e in seen if e.name == "fuse:fuse_request_send" and "(FUSE_LOOKUP)" in e.text)
@@ -82,7 +83,7 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert "The daemon has enough threads" not in said("queue", output)
     hist = fusetools.open(output).hist(slowest.operation, layers=("request",)).histograms[0]
     assert hist.unanswered == 1 and hist.max_ns == leave.time - sent.time
-    # In flame graphs, too: nothing of it is the daemon's.
+    # The same holds in flame graphs: none of it is the daemon's time.
     stacks, text = flame(output, "requests", slowest.operation)
     (stuck,) = (s for s in stacks if ";[interrupted];" in s)
     assert stuck.endswith(f";[FUSE {slowest.operation}];[interrupted];[queue]")
@@ -96,7 +97,7 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
     workload = f"ls {mount.path} > /dev/null; {closed(mount)}; {mount.until_stopped()}; "
     workload += f"stat {mount.path}/etc & "
-    # Until the request is made.
+    # Wait until the request is made.
     workload += "while ! grep -qs fuse /proc/$!/wchan /proc/$!/stack; do sleep 0.01; "
     workload += "n=$((n + 1)); [ $n -gt 1000 ] && break; done; "
     workload += f"kill -KILL {mount.pid}; wait; stat {mount.path}; stat {mount.path}/etc; true"
@@ -112,14 +113,16 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     stacks, _ = flame(output, "requests", aborted.operation)
     within = sum(us for stack, us in stacks.items() if ";[aborted];[queue]" in stack)
     assert within == pytest.approx(dict(aborted.stages)["queue"] / 1000)
-    # Both calls after that found no daemon; the kernel made no request for them.
+    # Both later calls found no daemon; the kernel made no request for them.
     gone = dict(fusetools.open(output).errors().disconnected)
     assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
 
 
 def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Its thread sleeps in a callback until then: that is no work on a CPU, though the thread's end
-    comes before the request's."""
+    """Its thread sleeps in a callback until then.
+
+    That is no work on a CPU, though the thread ends before the request.
+    """
     mount, output = sample_mount("--delay", "lookup=30s"), tmp_path / "perf.data"
     workload = f"stat {mount.path}/etc & "
     workload += f"{mount.until_in('lookup')}; sleep 0.2; kill -KILL {mount.pid}; wait; true"
@@ -147,8 +150,11 @@ def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_another_one_follows(sample_mount: Mounter, tmp_path: Path) -> None:
-    """It is mounted anew on the same path: the new one's requests are recorded, its callbacks are
-    not, and "never called" is not all that is said of them."""
+    """It is mounted again on the same path.
+
+    Requests of the new mount are recorded, its callbacks are not, and the output says more than
+    "never called".
+    """
     mount, output = sample_mount(), tmp_path / "perf.data"
     again = f"{mount.samplefs} --kernel-cache 0 {mount.tree} {mount.path}"
     workload = f"ls {mount.path} > /dev/null; umount -l {mount.path}; {again}; "
@@ -168,10 +174,10 @@ def test_a_daemon_that_another_one_follows(sample_mount: Mounter, tmp_path: Path
 
 
 def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
-    """All requests have been answered, and none is made any more: each command says why."""
+    """All requests have been answered, and no new one is made: each command gives the reason."""
     mount, output = sample_mount(), tmp_path / "perf.data"
     workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -KILL {mount.pid}; "
-    # It is a child of this process, which does not ask for its status meanwhile.
+    # It is a child of this process, which does not reap it meanwhile.
     gone = f"grep -qs '^State:.Z' /proc/{mount.pid}/status"
     workload += f"{until(gone)}; stat {mount.path}; true"
     record(output, mount.path, workload)
@@ -186,7 +192,7 @@ def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_p
 
 
 def flame(path: Path, graph: str, *operations: str) -> tuple[dict[str, float], str]:
-    """us by stack, and what `fusetools flame` prints."""
+    """Return us by stack, and `fusetools flame`'s output."""
     option = "--" + graph.replace("-", "")
     picture = path.with_suffix(".html")
     text = said(" ".join(["flame", option, *operations, "-o", str(picture)]), path)
@@ -203,7 +209,7 @@ class RawMount:
         wait_until(lambda: mount_entry(path) is not None, "the mount")
 
     def end(self) -> dict[str, int]:
-        """What it answered since mount."""
+        """Return the number of its answers since mount."""
         self.process.terminate()
         text, _ = self.process.communicate(timeout=10)
         answered: dict[str, int] = json.loads(text)
@@ -241,7 +247,7 @@ def test_a_daemon_without_callbacks(raw_mount: RawMounter, tmp_path: Path, worke
     record(output, mount.path, f"stat {names} > /dev/null; stat {mount.path}/none; true")
     answered = mount.end()
     recording = fusetools.open(output)
-    # The daemon's own count, of which the recording has all but its mount.
+    # Compare with the daemon's own count; the recording lacks only its mount.
     requests = {h.operation: h for h in recording.hist(layers=("request",)).histograms}
     windows = {h.operation: h for h in recording.hist(layers=("daemon",)).histograms}
     assert requests["lookup"].count == answered["lookup"] == 8
@@ -263,7 +269,7 @@ def test_a_daemon_without_callbacks(raw_mount: RawMounter, tmp_path: Path, worke
         stacks, _ = flame(output, graph, "lookup")
         daemons = [s for s in stacks if not s.startswith("stat;") or ";[daemon];" in s]
         asleep = sum(stacks[s] for s in daemons if SLEEPS & set(s.split(";")))
-        assert asleep * 1000 >= 7.5 * delay, graph  # but for the ways into and out of the sleep
+        assert asleep * 1000 >= 7.5 * delay, graph  # except the code before and after the sleep
         assert not any(s.endswith(";fuse_dev_do_read;schedule;__schedule") for s in daemons)
     (queue,) = recording.queue().mounts
     assert queue.handed == (queue.requests if workers else 0) and queue.unread == 0
@@ -274,7 +280,7 @@ def test_a_daemon_without_callbacks(raw_mount: RawMounter, tmp_path: Path, worke
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, workers: int) -> None:
-    """Its request counts to the recording's end; a thread that reads again has it no more."""
+    """Its request lasts until the recording's end; a thread that reads again no longer has it."""
     mount = raw_mount("--workers", workers, "--delay", 20)
     output = tmp_path / "perf.data"
     # On a busy machine it may take a second until the request is made.
@@ -308,7 +314,7 @@ def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, wo
 
 @contextlib.contextmanager
 def quota(pid: int, us: int) -> Iterator[Path]:
-    """The process in a cgroup that gives it so much of each 100 ms."""
+    """Put the process into a cgroup with that much CPU time per 100 ms."""
     first, second = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
     name = f"fusetools-test-{os.getpid()}"
     if (first / "cpu.cfs_quota_us").exists() or (first / "cgroup.procs").exists():
@@ -340,7 +346,7 @@ def quota(pid: int, us: int) -> Iterator[Path]:
 def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
     with quota(mount.pid, 5000) as group:
-        # Enough calls to use the quota up many times over.
+        # Enough calls to exceed the quota many times.
         workload = f"for i in 1 2; do ls -lR {mount.path} > /dev/null; done"
         printed = record(output, mount.path, workload)
         cpu = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
@@ -351,6 +357,6 @@ def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     for text in (printed, *(said(command, output) for command in (*COMMANDS, "flame --offcpu"))):
         assert f"the daemon was throttled {throttled.times:,} time" in text
         assert str(group) in text
-    # It had a CPU for the time that its quota gave alone: the rest is waiting for one.
+    # It had a CPU only within its quota: the rest is waiting for one.
     (queue,) = fusetools.open(output).queue().mounts
     assert queue.runnable_ns > 0

@@ -49,7 +49,8 @@ def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_mounts(tmp_path: Path) -> None:
-    """It is recorded from then on: its own status, its children, and what it did before is said."""
+    """Recording starts with the mount: the exit status is the workload's, children are recorded,
+    and the time before is reported."""
     path, go = tmp_path / "mount", tmp_path / "go"
     path.mkdir()
     make_tree(tmp_path / "tree")
@@ -102,7 +103,7 @@ def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_mounts_and_ends(tmp_path: Path) -> None:
-    """As a wrapper that mounts and returns: its exit status is kept."""
+    """As with a wrapper that mounts and returns: its exit status is kept."""
     mount, rawfs = tmp_path / "x", Path(__file__).with_name("rawfs.py")
     mount.mkdir()
     log = tmp_path / "log"

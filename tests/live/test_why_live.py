@@ -1,5 +1,7 @@
-"""`fusetools why` on real problems: the first finding is the one that was set up. `make test-why`
-records each several times, and more pairs and quiet mounts."""
+"""`fusetools why` on real problems: the first finding is the one that was set up.
+
+`make test-why` records each several times, and more pairs and quiet mounts.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def test_record_ends_with_the_first_finding(program: Path, tmp_path: Path) -> No
     assert finding.reason.code == Code.DAEMON_SLEEPS
     words = " ".join(done.stderr.split())
     assert " ".join(finding.reason.text.split()) in words
-    # Opens below one directory only; 20 ms each, 40 of 160.
+    # Opens below one directory are slow: 20 ms each, 40 of 160.
     figures, subject = finding.reason.figures, finding.reason.subject
     assert (figures["requests"], figures["of"]) == (40, 160)
     assert 20e6 <= figures["mean_ns"] < 30e6

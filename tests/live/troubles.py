@@ -1,7 +1,8 @@
 """Problems set up on real mounts, each with the finding of `fusetools why` that must come first.
 
-A trouble is a generator: it yields what is recorded, and cleans up. `make test-why` records each
-several times, alone and in pairs; tests/live/test_why_live.py each once."""
+A trouble is a generator: it yields a Case to record, and cleans up. `make test-why` records each
+several times, alone and in pairs; tests/live/test_why_live.py each once.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def build(folder: Path) -> Path:
 
 @dataclass
 class Set:
-    """What is recorded: mounts, the workload's command, and options of record."""
+    """A recording: mounts, the workload's command, and options of record."""
 
     mounts: list[Path]
     command: list[str]
@@ -93,7 +94,7 @@ class Set:
 
 
 class Stage:
-    """A folder for troubles, with what they start."""
+    """A folder for troubles and the processes that they start."""
 
     def __init__(self, folder: Path, program: Path) -> None:
         self.folder, self.program = folder, program
@@ -216,7 +217,7 @@ def _remove(root: Path, group: Path) -> None:
 
 
 def cpu_taken(stage: Stage) -> Set:
-    # The daemon and two others on one CPU, the caller on another.
+    # The daemon and two other processes share one CPU; the caller has another.
     cpu = min(os.sched_getaffinity(0))
     pinned = ("taskset", "-c", str(cpu))
     mount = stage.faultfs("--getattr=spin:300", "--attr=0", before=pinned)
@@ -330,7 +331,7 @@ def errors_frequent(stage: Stage) -> Set:
     return Set([mount], ["sh", "-c", f"cat {mount}/d[0-2]/f* 2>/dev/null; true"])
 
 
-# Alike, and no trouble.
+# Cases that resemble a trouble without being one.
 
 
 def quiet_find(stage: Stage) -> Set:
@@ -375,7 +376,7 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
     "list_and_stat": (list_and_stat, "stat_for_each_entry"),
     "read_again": (read_again, "read_again"),
 }
-# Found, but not first.
+# Found, but not as the first finding.
 MINOR: dict[str, tuple[Trouble, str]] = {
     "metadata": (metadata, "metadata_for_each_write"),
     "errors_frequent": (errors_frequent, "errors_frequent"),

@@ -1,7 +1,7 @@
-"""What happened to each request, by sources that the answers do not use and load does not change:
-stock perf's time stamps of single events, and the daemon's own list of its calls (`calls`).
+"""The fate of each request, from sources that the answers do not use and load does not change.
 
-All times are in ns on CLOCK_MONOTONIC.
+The sources are stock perf's time stamps of single events, and the daemon's own list of its calls
+(`calls`). All times are in ns on CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -38,32 +38,33 @@ class Seen:
     sys_enter: int
     begin: int
     tid: int = 0  # of the daemon
-    free: int = 0  # the thread asks for a request: its read is entered
+    free: int = 0  # the thread enters its read for a request
     read: int = 0
     callback_enter: int = 0
     reply: int = 0
     end: int = 0
-    runs: int = 0  # 0 also where no tracer was shown the switch to it
+    runs: int = 0  # 0 also if no tracer saw the switch
     sys_exit: int = 0
     callback_return: int = 0
 
 
 class Stock:
-    """The requests of a recording of sample file systems, and its threads' time off the CPU."""
+    """The requests of a recording of sample file systems, and its threads' off-CPU time."""
 
     def __init__(self, recording: Path, *mounts: SampleMount) -> None:
         self.seen: dict[tuple[int, int], Seen] = {}
-        self.off: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # from, woken, to
-        self.syscalls: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # number, from, to
+        self.off: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # begin, wake-up, end
+        # Number, begin, end
+        self.syscalls: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         connections = {mount.pid: mount.connection for mount in mounts}
         missing = fusetools.open(recording).session.missing
         self.lacks_ends = any(why.code is Code.SWITCHES_MISSING for why in missing)
-        enter: dict[int, tuple[int, int]] = {}  # by thread: number, when
+        enter: dict[int, tuple[int, int]] = {}  # by thread: number, time
         open_: dict[int, list[Seen]] = defaultdict(list)  # by thread of the daemon
-        awaited: dict[int, Seen] = {}  # by caller: ended, and it has yet to run
+        awaited: dict[int, Seen] = {}  # by caller: request ended, and the caller has yet to run
         called: dict[int, Seen] = {}  # by caller: it runs, and has yet to return
-        out: dict[int, tuple[int, int]] = {}  # by thread: since, woken
-        # By thread: woken on its way to sleep, by another CPU, before its switch is recorded.
+        out: dict[int, tuple[int, int]] = {}  # by thread: begin, wake-up
+        # By thread: woken while going to sleep, by another CPU, before its switch is recorded.
         early: set[int] = set()
 
         def answered(tid: int) -> None:
@@ -98,7 +99,7 @@ class Stock:
                     run(tid, time, switched=True)
                 continue
             if name == "cpu-clock":
-                continue  # taken of a thread at any time: not what it did
+                continue  # sampled at any time: not an event of its own
             run(tid, time)
             if name == "sched:sched_waking":
                 woken = event.number("pid")
@@ -129,14 +130,15 @@ class Stock:
             elif name.startswith("fuse_daemon:cvmfs_"):
                 key = connections[event.pid], event.number("unique")
                 found = self.seen.get(key) or Seen(*key, 0, 0, 0)
-                # Between the two libfuse may start another thread.
+                # libfuse may start another thread between the two events.
                 reads = (call for call in reversed(self.syscalls[tid]) if call[0] in READ)
                 _, found.free, found.read = next(reads)
                 found.tid, found.callback_enter = tid, time
                 open_[tid].append(found)
 
     def idle(self, tid: int, begin: int, end: int) -> tuple[int, int]:
-        """ns of that time that the thread was blocked, and that it was ready but had no CPU."""
+        """Return the ns of a time span in which the thread was blocked, and in which it lacked a
+        CPU."""
         blocked = ready = 0
         for since, woken, until in self.off[tid]:
             ran = woken or until
@@ -146,7 +148,7 @@ class Stock:
 
 
 def overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
-    """ns that two times have in common."""
+    """Return the ns that two time spans have in common."""
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
@@ -155,7 +157,7 @@ MARKS = ("sys_enter", "begin", *OF_DAEMON, "reply", "end", "runs", "sys_exit")
 
 
 def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
-    """Holds each request that was answered to stock perf's times; where it is in the stories."""
+    """Compare each answered request with stock perf's times. Return the places in the stories."""
     found = {}
     for i in np.flatnonzero(stories.fated("matched")):
         key = int(stories.connection[i]), int(stories.unique[i])
@@ -166,7 +168,7 @@ def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
         if not seen.callback_enter:  # libfuse answers by itself
             marks = tuple(mark for mark in marks if mark not in OF_DAEMON)
         for mark in marks:
-            # The second request of a system call goes on where the first one's caller ran.
+            # The second request of a system call begins where the first one's caller ran.
             if mark == "sys_enter" and stories.resumed_ns[i]:
                 assert stories.sys_enter_ns[i] == 0
             elif mark == "runs" and not seen.runs:
@@ -185,12 +187,12 @@ def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
 
 
 def own_calls(mount: SampleMount) -> dict[tuple[int, int], affairs.Call]:
-    """The daemon's own times of each call, by connection and request."""
+    """Return the daemon's own times of each call, by connection and request."""
     return {(mount.connection, call.unique): call for call in mount.calls()}
 
 
 def behind(request: Seen, calls: dict[tuple[int, int], affairs.Call], stock: Stock) -> int:
-    """ns that a request was in the queue while the thread that took it was in other calls."""
+    """Return ns for which a request was queued while its later thread was in other calls."""
     return sum(
         overlap((request.begin, request.read), (call.entered, call.left))
         for key, call in calls.items()

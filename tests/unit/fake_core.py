@@ -1,4 +1,4 @@
-"""A native core made of given calls: answers as fusetools._core does, from no file."""
+"""A native core made of given calls: it answers as fusetools._core does, without a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CoreError(Exception):
 
 @dataclass
 class Made:
-    """Calls of one function; ``entries`` where more were entered than returned."""
+    """Calls of one function; ``entries`` if more were entered than returned."""
 
     layer: str
     function: str
@@ -68,7 +68,7 @@ TRACEPOINTS = (
 
 @dataclass
 class FakeCore:
-    """Put in the place of fusetools.core.native."""
+    """Replace fusetools.core.native."""
 
     made: list[Made]
     session: Any = None
@@ -133,7 +133,7 @@ class FakeCore:
 
 
 def probes(*functions: tuple[str, str, str], address: int | None = None) -> list[dict[str, Any]]:
-    """The session's probes for (layer, function, operation)."""
+    """Return the session's probes for (layer, function, operation)."""
     rows: list[dict[str, Any]] = []
     for i, (layer, function, operation) in enumerate(functions):
         group = f"fuse_{layer}"
@@ -152,12 +152,13 @@ def probes(*functions: tuple[str, str, str], address: int | None = None) -> list
 
 
 def spread(n: int, middle: int) -> list[int]:
-    """n durations over six octaves around ``middle``, always the same."""
+    """Return n durations over six octaves around ``middle``, always the same."""
     return [int(middle * 2 ** (i * 0.6180339887 % 1 * 6 - 3)) for i in range(n)]
 
 
 def cvmfs_like(scale: float = 1.0) -> FakeCore:
-    """A recording of a workload on a file system like CernVM-FS's; no kernel layer."""
+    """Return a recording of a workload on a file system like CernVM-FS's, without the kernel
+    layer."""
     made = []
     for operation, callback, syscall, n, middle in (
         ("lookup", "cvmfs_lookup", "newfstatat", 1796, 11_000),

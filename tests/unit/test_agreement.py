@@ -45,7 +45,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def rows(path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """The requests of `fusetools export`."""
+    """Return the requests of `fusetools export`."""
     output = tmp_path_factory.mktemp("export") / "requests.json"
     fusetools.open(path).export(str(output), "json")
     found: list[dict[str, object]] = json.loads(output.read_text())["requests"]
@@ -70,7 +70,7 @@ def test_counts(path: Path, rows: list[dict[str, object]]) -> None:
     assert {name: n for name, n in stages.items() if n} == exported
     assert sum(m.requests for m in recording.queue().mounts) == sum(exported.values())
     assert len(recording.slowest(most=100_000).requests) == sum(h.count for h in hist.values())
-    # Of one that began before the recording the answer alone is known.
+    # Only the answer is known of a request that began before the recording.
     begun = {name: errors[name] for name in exported}
     assert begun.keys() == exported.keys() and all(begun[n] >= exported[n] for n in exported)
 
@@ -93,7 +93,7 @@ def test_durations(path: Path, rows: list[dict[str, object]]) -> None:
         ]
         if all(not name.startswith("setup+") for r in slowest for name, _ in r.stages):
             assert sorted(within) == sorted(exported)
-    # What callers waited: the same in stages and slow, and the slowest is the first.
+    # The callers' wait is the same in stages and slow, and the slowest request comes first.
     for o in recording.stages().operations:
         if o.timed:
             own = [
@@ -108,7 +108,7 @@ def test_durations(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 def test_callbacks_count_until_their_reply(path: Path, run: Invoke) -> None:
-    """In hist's table, count --csv and diff; a callback's rest is in none of them."""
+    """The figures agree in hist's table, count --csv and diff; none contains a callback's rest."""
     recording = fusetools.open(path)
     hist = {
         h.function: (h.until_reply or h).percentiles_ns
@@ -158,7 +158,7 @@ def test_a_callback_and_its_request(path: Path, rows: list[dict[str, object]]) -
             parts += 1
             assert h.until_reply.count == h.count
             assert (h.until_reply.total_ns or 0) + (h.after_reply.total_ns or 0) == h.total_ns
-            # The caller waits until the reply: no callback is longer than its request by then.
+            # The caller waits until the reply: up to then no callback is longer than its request.
             request = requests[h.operation]
             if request.count == h.count:
                 assert (h.until_reply.max_ns or 0) <= (request.max_ns or 0)
@@ -173,7 +173,7 @@ def test_an_operation_is_not_a_system_call(path: Path, rows: list[dict[str, obje
         assert {h.operation for h in found if h.layer == "syscall"} <= {operation}
 
 
-# What is inside of a request, and what flame --requests calls it.
+# Names of a request's inside, as in flame --requests.
 FRAMES = {
     "queue": "[queue]",
     "queue+dispatch": "[queue]",
@@ -200,7 +200,7 @@ def of_operation(recording: fusetools.Recording) -> dict[str, list[OperationStag
 
 
 def inside(operations: list[OperationStages], waits: bool) -> Counter[str]:
-    """ns by stage from requests' begin until their callers ran again."""
+    """Return ns by stage, from each request's begin until its caller ran again."""
     found: Counter[str] = Counter()
     for o in operations:
         for stage in o.stages if o.waits == waits else ():
@@ -216,7 +216,7 @@ def test_flame_requests_is_as_wide_as_stages(path: Path) -> None:
         shown = flames(recording, "requests", operation)
         within = inside(stages, waits=True)
         assert shown.total_ns == sum(within.values()) - shown.shared_ns, operation
-        # By stage: what of a request's own name lies right above.
+        # Return ns by stage: the frames directly above a request's name.
         found: Counter[str] = Counter()
         for stack, us in shown.stacks.items():
             frames = stack.split(";")
@@ -241,12 +241,12 @@ def parts(operations: list[OperationStages], stage: str, waits: tuple[bool, ...]
         for s in o.stages if o.waits in waits else ():
             if s.name == stage:
                 found.update(s.parts_ns)
-                found["unsplit"] += s.unsplit_ns  # of what is blocked
+                found["unsplit"] += s.unsplit_ns  # of the blocked time
     return found
 
 
 def test_flame_says_blocked_where_stages_does(path: Path) -> None:
-    """The daemon's waits: the same ns in the graphs and in the parts of its stages."""
+    """The daemon's waits have the same ns in the graphs and in the parts of its stages."""
     recording = fusetools.open(path)
     checked = 0
     for operation, stages in of_operation(recording).items():
@@ -260,7 +260,7 @@ def test_flame_says_blocked_where_stages_does(path: Path) -> None:
             checked += 1
         daemon = flames(recording, "off-cpu", operation, layers=["daemon"])
         told = parts(stages, "daemon", (True, False))
-        # Requests that began before the recording are not in stages, their callbacks' waits are.
+        # Requests that began before the recording are not in stages; their callbacks' waits are.
         if "blocked" in told and not told["unknown"] and not any(o.unmatched for o in stages):
             told.update(parts(stages, "dispatch", (True, False)))
             assert blocked(daemon) == told["blocked"], operation
@@ -289,8 +289,8 @@ def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
         ]
         assert sum(side.total_ns or 0 for side in sides) == whole.total_ns
         assert [sides[0].daemons_ns, sides[1].daemons_ns] == [0, whole.daemons_ns]
-        # Callers are off the CPU while they wait, and not longer. (Of a request that nobody waits
-        # for by its own nature, a page of a file, stages does not have the caller's wake-up.)
+        # Callers are off the CPU while they wait, and not longer.¶(For a request that no caller
+        # waits for, such as a page of a file, stages lacks the caller's wake-up.)
         if all(o.waits for o in stages):
             assert (sides[0].total_ns or 0) <= sum(inside(stages, waits=True).values())
             checked += 1
@@ -304,12 +304,12 @@ def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
         assert (everything.total_ns or 0) >= (part.total_ns or 0)
 
 
-# ns of an event and of a callback's two probes: none, as measured once, more than any stage has.
+# ns of an event and of a callback's two probes: none, as measured once, more than any stage.
 COSTS = [(0, 0), (251, 1602), (10**15, 10**15)]
 
 
 def measured(path: Path, event: int | None, pair: int | None) -> fusetools.Recording:
-    """The recording, as if that had been measured in it."""
+    """Return the recording as if these costs had been measured in it."""
     recording = fusetools.open(path)
     session = replace(recording.session, event_cost_ns=event, pair_cost_ns=pair)
     recording._source.session = session
@@ -378,7 +378,8 @@ def test_corrected_is_as_recorded_less_what_recording_took(
 
 
 def test_corrected_callbacks(path: Path) -> None:
-    """Where a callback's time until its reply is the daemon's stage, so it is when corrected."""
+    """If a callback's time until its reply is the daemon's stage, the same holds after
+    correction."""
     recording = measured(path, 251, 1602)
     same = []
     for corrected in (False, True):

@@ -1,5 +1,7 @@
-"""What the core finds in the shared recordings, against the file system's own counters and against
-a pairing written plainly on what stock `perf script` prints."""
+"""The core's findings in the shared recordings, compared with independent sources.
+
+The sources are the file system's own counters, and a simple pairing of stock `perf script`'s lines.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    """Its fuse tracepoints tell all: who sent, who picked up, the right number."""
+    """Its fuse tracepoints suffice: the sender, the reader, the right number."""
     return of_kernel(KERNELS[-1], tmp_path_factory.mktemp("newest"))
 
 
@@ -139,7 +141,7 @@ SYSTEM_CALLS: list[_core.Row] = [
 
 
 def functions(path: Path) -> list[_core.Row]:
-    """Each probe on a function, by the convention on names."""
+    """Return each probe on a function, by the naming convention."""
     rows = []
     for event in _core.describe(path)["events"]:
         group, name = event.split(":")
@@ -152,7 +154,7 @@ def functions(path: Path) -> list[_core.Row]:
 
 
 def durations(events: list[Event], group: str) -> tuple[dict[str, list[int]], Counter[str]]:
-    """Durations by function, and how many entries and returns had no other end."""
+    """Return durations by function, and the numbers of unmatched entries and returns."""
     open_calls: dict[tuple[int, str], list[int]] = defaultdict(list)
     found: dict[str, list[int]] = defaultdict(list)
     unmatched: Counter[str] = Counter()
@@ -177,7 +179,7 @@ def durations(events: list[Event], group: str) -> tuple[dict[str, list[int]], Co
 
 
 def check(series: _core.Series, expected: list[int]) -> None:
-    """Every figure of a histogram from the durations themselves."""
+    """Return every figure of a histogram, computed from the durations themselves."""
     expected = sorted(expected)
     assert series["count"] == len(expected)
     assert series["sum"] == sum(expected)
@@ -274,7 +276,7 @@ def pair_requests(
 def test_requests_by_kprobes(
     cvmfs_client: bool, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The client's 5,525 requests by kprobes, and the 31 of kernels 5.10 and 6.1."""
+    """The client's 5,525 requests by kprobes, and 31 on each of the kernels 5.10 and 6.1."""
     if cvmfs_client:
         events = request.getfixturevalue("cvmfs_events")
         cases = [Kernel("cvmfs", request.getfixturevalue("cvmfs"), events)]
@@ -313,7 +315,7 @@ def test_requests_by_tracepoints(newest: Kernel) -> None:
 
 
 def test_requests_that_were_sent_without_a_number(tmp_path: Path) -> None:
-    """Linux 6.12 gives the number after fuse_request_send: no pair is invented."""
+    """Linux 6.12 assigns the number after fuse_request_send: no pair is invented."""
     kernel = of_kernel(KERNELS[2], tmp_path)
     scan = _core.scan(kernel.path, REQUESTS, {})
     assert scan["requests"] == {"begun": 31, "ended": 31, "matched": 0, "unanswered": 0}
@@ -357,8 +359,8 @@ def test_system_calls_that_made_requests(name: str, tmp_path: Path) -> None:
     assert len(expected) > 5
     scan = _core.scan(kernel.path, REQUESTS + SYSTEM_CALLS, {})
     found = by_name(scan, "syscall")
-    # A call that reads counts for nothing else, and one on a descriptor of the mount also without a
-    # request (test_stages.py).
+    # A call that reads requests counts for nothing else; a call on a descriptor of the mount counts
+    # even without a request (test_stages.py).
     assert ("read", "read") in found
     expected.pop(("read", "getattr"), None)
     assert set(expected) <= set(found)
@@ -389,7 +391,7 @@ def test_columns(newest: Kernel) -> None:
     assert requests["connection"].tolist() == [a.number("connection") for a, _ in pairs]
     assert requests["error"].tolist() == [b.number("error") for _, b in pairs if b]
     assert requests["tid"].tolist() == [a.tid for a, _ in pairs]
-    # Callbacks by number: all requests but the flush have one.
+    # Callbacks by number: every request except the flush has one.
     callbacks = {}
     for event in newest.events:
         if event.name.startswith("fuse_daemon:") and not event.name.endswith("__return"):
@@ -420,7 +422,7 @@ def test_columns(newest: Kernel) -> None:
 
 
 def test_callers_and_times(newest: Kernel) -> None:
-    """By caller, connection and time, in every layer as the plain reading has it."""
+    """By caller, connection and time, in every layer, as in the simple pairing."""
     catalogue = functions(newest.path) + REQUESTS + SYSTEM_CALLS
     sends = [e for e in newest.events if e.name == "fuse:fuse_request_send"]
     (comm,) = {e.comm for e in sends}

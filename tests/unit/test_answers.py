@@ -1,4 +1,4 @@
-"""hist, count and diff as a user sees them, on given calls."""
+"""hist, count and diff as printed for users, on given calls."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def test_per_request_needs_requests(fake: Fake, run: Invoke) -> None:
     assert result.exit_code == 1 and "it has none" in result.stderr
 
 
-# Names out of a recording are not to be trusted
+# Names in a recording are untrusted
 
 
 def test_no_name_steers_the_terminal(fake: Fake, run: Invoke) -> None:

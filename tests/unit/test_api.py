@@ -1,4 +1,4 @@
-"""What a user of the Python API sees."""
+"""The Python API as users see it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_no_result_shows_itself_at_length() -> None:
 
 
 def test_tables_show_names_and_figures() -> None:
-    """No number that stands for a name, no part with parts of its own, no column of nothing."""
+    """No number stands for a name, no part has parts of its own, no column is empty."""
     recording = fusetools.open(DEMO)
     calls, stories = recording.calls("lookup"), recording.stories()
     assert "<td>daemon</td><td>cvmfs_lookup</td>" in calls._repr_html_()
@@ -54,7 +54,7 @@ def test_tables_show_names_and_figures() -> None:
 
 
 def test_a_column_says_its_unit() -> None:
-    """The columns in Python are those of the exported rows, so the other names are no figures."""
+    """The columns in Python are those of the exported rows, so the other names are not figures."""
     recording = fusetools.open(DEMO)
     stories = recording.stories()
     assert [name for name in stories.columns() if name.endswith("_bytes")]

@@ -1,4 +1,4 @@
-"""Attaching to a process that runs already: which may be, and which threads are its."""
+"""Attaching to a running process: which processes are allowed, and which threads belong to it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_descendants_are_taken_up() -> None:
 
 
 def test_an_ended_first_thread_is_no_end() -> None:
-    """The others go on: the process is there."""
+    """The other threads continue: the process exists."""
     code = (
         "import ctypes, threading, time; "
         "threading.Thread(target=time.sleep, args=(1000,)).start(); "
@@ -127,6 +127,6 @@ def test_ranges() -> None:
     assert ranges([7], 3) == ((7, 7),)
     assert ranges([9, 7, 8, 7], 3) == ((7, 9),)
     assert ranges([1, 2, 10, 20, 21, 40], 9) == ((1, 2), (10, 10), (20, 21), (40, 40))
-    # The nearest are joined.
+    # The nearest ones are joined.
     assert ranges([1, 2, 10, 20, 21, 40], 3) == ((1, 10), (20, 21), (40, 40))
     assert ranges([1, 2, 10, 20, 21, 40], 1) == ((1, 40),)

@@ -1,4 +1,4 @@
-"""What doctor makes of a host that lacks something."""
+"""doctor's conclusions for a host that lacks something."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fixes(diagnosis: Diagnosis) -> list[str]:
 
 
 def test_virtiofs_lacks_no_daemon() -> None:
-    """Its daemon is on another machine: all that can be recorded here is."""
+    """Its daemon is on another machine: everything that can be recorded here is."""
     diagnosis = of(NEWEST, mounts=(dataclasses.replace(NO_DAEMON, fstype="virtiofs"),))
     assert diagnosis.works and diagnosis.advice == ()
 
@@ -56,7 +56,8 @@ def test_a_host_with_everything() -> None:
 
 
 def test_mounts_are_counted_by_what_is_probed() -> None:
-    """As each mount's own line says, not by whether its daemon's files can be reached."""
+    """The result agrees with each mount's own line, not with whether the daemon's files are
+    reachable."""
     probed = ["callbacks", "nothing", "replies", "callbacks", "callbacks' entries", "nothing"]
     rows = [Described(f"/{n}", "x", "y", "", probed=what) for n, what in enumerate(probed)]
     layers = doctor.counted(of(NEWEST, mounts=(GOOD,)), rows).layers
@@ -145,7 +146,7 @@ def test_perf_of_ubuntu_is_named_after_the_kernel() -> None:
 
 
 def test_unprivileged() -> None:
-    """One thing to say, not a list of what follows from it."""
+    """Report one cause, not a list of its consequences."""
     diagnosis = of(
         HERE,
         uid=1000,
@@ -171,7 +172,7 @@ def test_unprivileged() -> None:
         {"tracefs_writable": False},
         {"tracefs_writable": False, "lockdown": "confidentiality"},
         {"tracefs": None, "tracefs_writable": False, "perf_can_record": False},
-        {"uid": 1000},  # also one who may use perf and write to tracefs
+        {"uid": 1000},  # also a user who may use perf and write to tracefs
     ],
 )
 def test_record_refuses_as_doctor_says(

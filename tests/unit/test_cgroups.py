@@ -1,4 +1,4 @@
-"""What the cgroups of a process are called, and where they and FUSE's connections are seen."""
+"""Names of a process's cgroups, and where they and FUSE's connections are mounted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusetools.now import cgroups
     ("listed", "name"),
     [
         ("0::/user.slice/a.scope\n", "/user.slice/a.scope"),
-        # Version 1, and both (systemd's hybrid): not the root of whatever comes first or last.
+        # Version 1, and both versions (systemd's hybrid): not the root of the first or last line.
         ("4:cpuset:/\n3:memory:/job:1\n1:name=systemd:/job:1\n", "/job:1"),
         ("4:cpuset:/\n1:name=systemd:/a.slice\n0::/\n", "/a.slice"),
         ("1:name=systemd:/a\n0::/b\n", "/b"),
@@ -46,7 +46,7 @@ MOUNTINFO = r"""20 1 8:1 / / rw - ext4 /dev/x rw
 def test_no_way_leads_over_a_mount_that_may_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of them was opened, below a root on FUSE; or one with a blank not found."""
+    """The last of them was opened, below a root on FUSE; or a name with a blank not found."""
     monkeypatch.setattr(Files, "read", lambda *_: MOUNTINFO)
     monkeypatch.setattr(cgroups, "text", lambda *_: MOUNTINFO)
     assert cgroups.hierarchies() == {

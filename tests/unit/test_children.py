@@ -1,4 +1,4 @@
-"""Children that may hang: what they hold, how they are given up, and how their answers come."""
+"""Children that may hang: what they hold, how they are abandoned, and how their answers arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fusetools.record.merger import Merger, Opener
 from fusetools.record.state import Lock
 from fusetools.record.workload import Workload
 
-LONG = 60.0  # tells a hang from a busy machine
+LONG = 60.0  # timeout to detect a hang on a busy machine
 
 
 def runs(pid: int) -> bool:
@@ -61,7 +61,7 @@ def test_a_bounded_child_holds_nothing_but_its_answer(tmp_path: Path) -> None:
 def test_an_answer_counts_though_the_pipe_stays_open() -> None:
     def answers() -> str:
         other = os.fork()
-        if other == 0:  # holds the pipe, as a child that hangs would
+        if other == 0:  # holds the pipe, as a hanging child would
             signal.pause()
         return str(other)
 
@@ -103,7 +103,7 @@ def test_a_message_that_is_too_long_is_refused() -> None:
 
 
 def test_a_program_gets_no_descriptor_of_ours(tmp_path: Path) -> None:
-    """Nor does the child that is to run it, which may wait for its file system for ever."""
+    """The child that runs it does not block either; it may wait for its file system forever."""
     ours, theirs = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_RDONLY)
     os.set_inheritable(theirs, True)
     reader, writer = os.pipe()
@@ -122,7 +122,7 @@ def test_a_program_gets_no_descriptor_of_ours(tmp_path: Path) -> None:
 def test_a_workload_that_cannot_be_loaded_holds_no_lock(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        workload = Workload(["true"], None, os.environ)  # it waits, as one that hangs in exec does
+        workload = Workload(["true"], None, os.environ)  # it waits, like a child that hangs in exec
     try:
         until(lambda: len(os.listdir(f"/proc/{workload.pid}/fd")) < 8)
         with (tmp_path / "lock").open("w") as lock:
@@ -159,7 +159,7 @@ def test_a_recorder_that_cannot_be_killed_is_left(
 
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Paths below /hangs, which is a FUSE mount, and in a process's view of it, hang."""
+    """Paths below /hangs, a FUSE mount, hang, also in a process's view of it."""
     monkeypatch.setattr(merger, "OPENING", 0.3)
 
     def opened(path: str) -> int:
@@ -179,7 +179,7 @@ def test_a_program_that_hangs_is_one_program(hanging: list[str]) -> None:
         with pytest.raises(OSError, match="timed out"):
             opener("/hangs/bin/a")
         assert len(opener.hung) == 1
-        with pytest.raises(OSError, match="timed out"):  # at once: it lies there, too
+        with pytest.raises(OSError, match="timed out"):  # immediately: it lies there, too
             opener("/hangs/lib/b")
         assert [path for _, path in opener.hung] == ["/hangs/bin/a"]
         os.close(opener("/hangsnot/c"))
@@ -190,7 +190,7 @@ def test_a_program_that_hangs_is_one_program(hanging: list[str]) -> None:
         os.close(opener("/proc/12/root/f"))
         children = [pid for pid, *_ in (*opener.hung, *opener._children)]
         assert len(children) == merger.OPENERS
-    # A child that was killed needs time to give up its memory.
+    # A killed child needs time to free its memory.
     until(lambda: not any(map(runs, children)))
 
 
@@ -234,7 +234,7 @@ def test_an_answer_of_the_merger_counts_though_its_children_hang(
 def test_a_merger_that_does_nothing_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not read what it is asked, and waits for no file system."""
+    """It does not read its questions, and waits for no file system."""
     monkeypatch.setattr(merger, "_CODE", "import signal; signal.pause()")
     monkeypatch.setattr(merger, "SILENT", 0.5)
     one = Merger()
@@ -259,7 +259,7 @@ def test_a_merger_that_cannot_be_killed_is_named(
     assert not runs(pid)
 
 
-# Who holds a recording's lock
+# Holders of a recording's lock
 
 TAKES = """
 import os, signal, sys
@@ -293,7 +293,7 @@ def test_who_holds_the_lock_of_a_recording_that_ended_is_told(tmp_path: Path) ->
         assert lock.beside() == [] and state._holder(place / "0" / "lock") in (None, os.getpid())
 
 
-# Paths that are not looked at
+# Paths that are not looked up
 
 MOUNTS = """\
 22 1 254:1 / / rw - ext4 /dev/sda rw
@@ -331,12 +331,12 @@ def test_commands_are_not_looked_for_on_mounts(
     assert command_problem(str(plain / "text")) == 13
     monkeypatch.setenv("PATH", f"{there}:{plain}")
     assert command_problem("other") == 0
-    assert command_problem("none") == 0  # it may be there
+    assert command_problem("none") == 0  # the file may exist
     assert command_problem(str(there / "none")) == 0
 
 
 def test_tools_of_root_are_not_looked_for_on_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its daemon alone says whose a file there is."""
+    """Only its daemon decides who owns a file there."""
     monkeypatch.setattr(files, "may_hang", lambda: lambda path: path == "/usr/sbin")
     files._of_root.cache_clear()
     try:

@@ -32,7 +32,7 @@ Failing = Callable[[BaseException], None]
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
-    """Makes `fusetools hist` raise what the test says."""
+    """Make `fusetools hist` raise the given error."""
 
     def fail_with(error: BaseException) -> None:
         @click.command()
@@ -224,7 +224,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_completion(words: str, completed: str) -> None:
-    """As the shells' own scripts ask; a word that is none of ours is a file's name."""
+    """As the shells' own scripts ask; an unknown word is a file's name."""
     environment = {
         **os.environ,
         "_FUSETOOLS_COMPLETE": "bash_complete",
@@ -261,7 +261,7 @@ def test_any_terminal_can_show_the_help(name: str) -> None:
 
 
 def test_whatever_is_printed_goes_through_say() -> None:
-    """Which knows what the standard output cannot encode."""
+    """The standard output cannot encode the name."""
     for path in Path(cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo":

@@ -1,4 +1,4 @@
-"""fusetools compare: the figures are hist's, the test tells what it says."""
+"""fusetools compare: its figures equal hist's, and its test detects real differences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 @pytest.mark.parametrize("layer", ["request", "daemon"])
 def test_the_figures_are_hists(layer: str, recordings: list[Path]) -> None:
-    """Which finds its pairs in another way, in another pass."""
+    """Another pass finds its pairs in another way."""
     result = compare(recordings, layer)
     for i, path in enumerate(recordings):
         histograms = fusetools.open(path).hist(layers=(layer,)).histograms
@@ -73,7 +73,7 @@ def test_a_large_recordings_figures_are_hists(tmp_path: Path) -> None:
 
 
 def noisy(draw: np.random.Generator, n: int, drift: float = 0.0) -> npt.NDArray[np.float64]:
-    """Latencies that follow one another alike: what is slow stays slow for a while."""
+    """Return latencies that resemble their predecessors: slow phases last for a while."""
     noise = draw.normal(size=n)
     slow = np.zeros(n)
     for i in range(1, n):
@@ -88,7 +88,7 @@ def test_what_is_noise_is_rarely_called_a_difference() -> None:
     wrong = sum((probability(a, b) or 0) <= 0.05 for a, b in pairs) / len(pairs)
     single = [float(stats.mannwhitneyu(a, b).pvalue) for a, b in pairs]
     assert wrong <= 0.12
-    # Single calls are not to be taken for as many independent ones.
+    # Single calls do not count as independent ones.
     assert sum(p <= 0.05 for p in single) / len(pairs) > 0.4
 
 
@@ -121,7 +121,7 @@ def test_equal_sides_are_no_difference() -> None:
 
 
 def slower(path: Path, repeat: int, factor: float) -> Folder:
-    """A sweep as test_sweep's, that took ``factor`` times as long, with its reads."""
+    """Return a sweep like test_sweep's, ``factor`` times as long, with its reads."""
     folder = made(path, repeat)
     for (index, _), run in list(folder.runs.items()):
         reads = run.requests["read"]
@@ -195,7 +195,7 @@ def test_points_that_not_all_have_are_said(tmp_path: Path) -> None:
     assert "too few runs" in text.render(result)
 
 
-# What is printed
+# Printed output
 
 
 def test_text_and_json_of_recordings(recordings: list[Path], run: Invoke) -> None:
@@ -218,7 +218,7 @@ def test_text_and_json_of_recordings(recordings: list[Path], run: Invoke) -> Non
             assert sum(b["calls"] for b in side["buckets"]) == side["count"]
         best = [side["times_best"] for side in measure["sides"] if side["times_best"]]
         assert min(best) == 1
-        # The third side is the first once more.
+        # The third side is the first one again.
         one, _, again = measure["sides"]
         assert one["buckets"] == again["buckets"] and one["times_best"] == again["times_best"]
 

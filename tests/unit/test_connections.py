@@ -1,4 +1,4 @@
-"""Connections that a daemon has all the time: by its descriptors, before and after."""
+"""Long-lived connections of a daemon, by its descriptors, before and after."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_to_whom_a_descriptor_is_connected(
             found = sockets.of_process(os.getpid())
             assert found[ours.fileno()] == os.fstat(ours.fileno()).st_ino
             inodes = {found[it.fileno()] for it in (ours, server)}
-            # Who listens is connected to nobody.
+            # A listening socket has no peer.
             expected = {found[ours.fileno()]: shown.format(port)}
             assert sockets.peers(os.getpid(), inodes) == expected
 
@@ -59,7 +59,7 @@ def test_a_descriptor_that_is_another_socket_now_is_not_told() -> None:
             os.dup2(other.fileno(), number)
             told = {peer.fd: peer.address for peer in connected(before, started(pid))}
             assert told == {other.fileno(): f"127.0.0.1:{address[1]}"}
-            # It is another process by that number.
+            # Another process has that number now.
             assert connected(before, (started(pid) or 0) + 1) == ()
             assert connected({}, started(pid)) == ()
 

@@ -1,4 +1,4 @@
-"""hist and stages --corrected: what they print, and what they refuse."""
+"""hist and stages --corrected: their output and their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOOTER = "corrected by 251 ns for each event, 1.60 us for a callback's two probe
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The demo, with other costs."""
+    """Return the demo with other costs."""
     session = replace(fusetools.open(DEMO).session, event_cost_ns=251, pair_cost_ns=1602)
     output = tmp_path_factory.mktemp("measured") / "perf.data"
     _core.merge([DEMO], output, encoded(session))

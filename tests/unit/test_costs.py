@@ -1,4 +1,4 @@
-"""What a recording costs is measured by two processes of ours, with and without it in turn."""
+"""The cost of recording, measured by two processes, with and without recording in turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_round_trip_is_four_system_calls_and_two_waits() -> None:
         trip = processes.round_trip(0)
         assert trip is not None
         assert trip.ns > 100
-        # A process that is preempted meanwhile is switched away from once more.
+        # A process that is preempted meanwhile has one more switch.
         assert 2 * SYSTEM_CALLS + 3 <= trip.events < 2 * SYSTEM_CALLS + 8
     finally:
         processes.close()
@@ -68,7 +68,7 @@ def test_processes_that_are_killed_measure_nothing(measured: Costs) -> None:
 
 
 class Told:
-    """Processes whose round trips take what they are told, ever longer as the CPU gets slower."""
+    """Processes whose round trips take given times, longer and longer as the CPU slows down."""
 
     def __init__(self, cost: float) -> None:
         self.ns, self.on, self.cost, self.calls = 1000.0, False, cost, list[int]()

@@ -1,4 +1,4 @@
-"""Functions and build ids as binutils and pyelftools read them."""
+"""Functions and build ids equal those of binutils and pyelftools."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_functions_of_real_files(path: Path) -> None:
     expected = by_pyelftools(path)
     places = {row[:3]: row[3] for row in expected}
     code = path.read_bytes()
-    # Those of libfuse's table have no size.
+    # Functions in libfuse's table have no size.
     found = [row for row in _core.elf_functions(path) if row[2] or not row[0].startswith("do_")]
     for name, address, size, offset in found:
         inside = offset - places[name, address, size]
@@ -98,7 +98,8 @@ def test_functions_of_real_files(path: Path) -> None:
 
 
 def test_probes_go_behind_what_the_kernel_would_step_over(tmp_path: Path) -> None:
-    """endbr64 and mov; not where the stack pointer has moved, as a return probe goes there, too."""
+    """endbr64 and mov; not where the stack pointer has moved, as a return probe is set there,
+    too."""
     source, out = tmp_path / "a.c", tmp_path / "a.so"
     source.write_text(
         "void f(void *); void other(void *);\n"
@@ -115,7 +116,7 @@ def test_probes_go_behind_what_the_kernel_would_step_over(tmp_path: Path) -> Non
         inside = {name: rows[name][2] - address[name] for name in ("saves", "calls", "first")}
         assert inside == {"saves": behind, "calls": 0, "first": behind}
         places = {name: row[2] for name, row in rows.items() if name in inside}
-        # What a recording says of its cost is measured where the kernel emulates.
+        # The reported cost of a recording is measured where the kernel emulates.
         assert _core.elf_stepped(out, list(places.values())) == [places["calls"]]
         named = Library(path=str(out), host_path=str(out), inode=0, device="")
         *_, stepped = symbols.functions([(named, None)])
@@ -150,7 +151,7 @@ int main(void) { return 0; }
 
 @pytest.mark.parametrize("flags", [("-shared", "-fPIC"), ("-no-pie",)], ids=("library", "program"))
 def test_handlers_of_libfuse_without_symbols(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """By the library's table of them; what stands there for two operations has no name."""
+    """Names come from the library's table; a function in two of its places has no name."""
     source, out = tmp_path / "a.c", tmp_path / "a.out"
     source.write_text(HANDLERS)
     build = ("gcc", "-O1", *flags, "-rdynamic", source, "-o", out)
@@ -160,7 +161,8 @@ def test_handlers_of_libfuse_without_symbols(tmp_path: Path, flags: tuple[str, .
     handlers = {n: a for n, a, *_ in _core.elf_functions(out) if n.startswith("do_")}
     wanted = ("do_lookup", "do_forget", "do_getattr", "do_open", "do_read")
     assert handlers == {name: named[name] for name in wanted}
-    # Which of two tables the library goes by is not known; and what else has those names is none.
+    # If two tables exist, the library's one is unknown; other symbols with those names do not
+    # count.
     run(*build, "-DTABLE=", "-DTWO")
     run("strip", out)
     assert not [name for name, *_ in _core.elf_functions(out) if name.startswith("do_")]
@@ -171,8 +173,11 @@ def nm(path: Path) -> list[str]:
 
 
 def test_handlers_of_this_hosts_libfuse() -> None:
-    """Each probe is on an instruction, and where it is not the function's first one, on a jump or a
-    push, before which nothing writes the arguments' registers: as the disassembler has it."""
+    """Each probe is on an instruction, according to the disassembler.
+
+    If it is not the function's first one, it is on a jump or a push, before which no instruction
+    writes the arguments' registers.
+    """
     (path,) = [path for path in real_files() if path.name.startswith("libfuse3")]
     rows = [row for row in _core.elf_functions(path) if row[0].startswith("do_")]
     if not rows:
@@ -209,7 +214,7 @@ def test_cold_halves_and_offsets(library: Path) -> None:
     address, size, offset = functions[LOOKUP]
     assert address == next(int(at, 16) for at, _, name in symbols if name == LOOKUP)
     assert offset != address
-    # What stands in the file there is what the disassembler shows at the address.
+    # The bytes there in the file are those that the disassembler shows at the address.
     span = [f"--start-address={address}", f"--stop-address={address + size}"]
     listing = run("objdump", "-d", *span, library).splitlines()
     first = next(line for line in listing if line.strip().startswith(f"{address:x}:"))
@@ -219,7 +224,8 @@ def test_cold_halves_and_offsets(library: Path) -> None:
 
 
 def test_debug_file(library: Path, tmp_path: Path) -> None:
-    """Symbols from the debug file, offsets from the stripped one: a debug file has no contents."""
+    """Symbols come from the debug file, offsets from the stripped one: a debug file has no
+    contents."""
     debug, stripped = tmp_path / "liba.debug", tmp_path / "liba.so"
     run("objcopy", "--only-keep-debug", library, debug)
     run("objcopy", "--strip-all", library, stripped)
@@ -244,7 +250,7 @@ def test_build_ids(path: Path) -> None:
 
 
 def test_names_as_binutils_reads_them() -> None:
-    """The functions of libstdc++ as c++filt prints them; the few that differ are templates."""
+    """The functions of libstdc++ as c++filt prints them; a few templates differ."""
     path = next(path for path in real_files() if path.name.startswith("libstdc++"))
     names = [name for name, *_ in _core.elf_functions(path) if name.startswith("_Z")]
     filtered = subprocess.run(
@@ -274,7 +280,8 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def test_damaged_files(library: Path, tmp_path: Path) -> None:
-    """Each word of the headers and tables set to extremes: an error or a result, and quickly."""
+    """With each word of the headers and tables set to extremes, reading fails or succeeds
+    quickly."""
     good = library.read_bytes()
     bad = tmp_path / "bad.so"
     with library.open("rb") as file:
@@ -309,7 +316,7 @@ int buffered(const char *s) { char b[4000]; strcpy(b, s); return puts(b); }
 @pytest.mark.parametrize("level", ["-O0", "-Os", "-O2", "-O3"])
 @pytest.mark.parametrize("flag", ["-fno-omit-frame-pointer", "-fomit-frame-pointer"])
 def test_frame_pointers(tmp_path: Path, level: str, flag: str) -> None:
-    """What the compiler was told, and what readelf shows of the same tables."""
+    """Compare the compiler's options, and readelf's view of the same tables."""
     source, out = tmp_path / "a.c", tmp_path / "liba.so"
     source.write_text(FRAMES)
     run("gcc", level, flag, "-w", "-shared", "-fPIC", "-nostartfiles", source, "-o", out)

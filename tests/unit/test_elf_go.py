@@ -1,4 +1,4 @@
-"""Functions of stripped Go programs, as Go's own tools read those of the unstripped ones."""
+"""Functions of stripped Go programs, as Go's own tools find them in the unstripped ones."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_against_go_nm(
     go(folder, *build, "-o", str(whole), ".", arch=arch)
     go(folder, *build, "-ldflags=-s -w", "-o", str(stripped), ".", arch=arch)
     lines = [line.split(None, 2) for line in go(folder, "tool", "nm", str(whole)).splitlines()]
-    # The table names no calling convention.
+    # The table has no calling convention.
     text = {
         (re.sub(r"\.abi(0|internal)$", "", line[2]).replace("\u00b7", "."), int(line[0], 16))
         for line in lines
@@ -96,11 +96,11 @@ def test_against_go_nm(
     assert {name for name, at in text if at not in {at for _, at in found}} <= {"runtime.etext"}
     assert {"main.main", "main.(*T).Grow", "runtime.schedinit"} <= {name for name, _ in found}
     assert _core.elf_about(stripped) == (machine, "Go", [])
-    # Go 1.16's table of one function, which is on the stack with its arguments.
+    # Go 1.16's table has one function, with its arguments on the stack.
     old = struct.pack("<IBBBB7Q", 0xFFFFFFFA, 0, 0, 1, 8, 1, 0, 64, 64, 64, 64, 64) + bytes(64)
     (tmp_path / "table").write_bytes(old)
     update = f"--update-section={section_of(stripped)}={tmp_path / 'table'}"
-    if arch == "amd64":  # objcopy knows its own machine
+    if arch == "amd64":  # objcopy knows its own architecture
         subprocess.run(["objcopy", update, stripped, tmp_path / "old"], check=True)
         assert _core.elf_about(tmp_path / "old") == (machine, "Go (before 1.18)", [])
 
@@ -116,8 +116,11 @@ def section_of(program: Path) -> str:
 def test_behind_the_check_of_the_stack(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, name: str, arch: str
 ) -> None:
-    """A probe is where a function comes by once, though it begins anew when its stack has grown:
-    behind its last branch to that, as Go's disassembler shows it."""
+    """A probe is at a place that each call passes once, though the call restarts after its stack
+    has grown.
+
+    The place follows the last branch to that, according to Go's disassembler.
+    """
     folder = tmp_path_factory.getbasetemp() / "go-sources"
     folder.mkdir(exist_ok=True)
     (folder / "main.go").write_text(SOURCE)
@@ -133,7 +136,7 @@ def test_behind_the_check_of_the_stack(
     assert address == int(code[0][1], 16)
     behind = int(code[branches[0] + 1][1], 16)
     if arch == "arm64" and branches[0] != 2:
-        behind = address  # another way to check, which is left alone
+        behind = address  # another form of the check, which gets no probe
     headers = subprocess.run(["readelf", "-lW", out], capture_output=True, text=True).stdout
     loads = [line.split() for line in headers.splitlines() if " R E " in line]
     start, virtual = (int(word, 16) for word in loads[0][1:3])

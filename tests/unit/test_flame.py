@@ -1,4 +1,4 @@
-"""Stacks for flame graphs: frame by frame what stock perf shows, ns by ns what its switches say."""
+"""Stacks for flame graphs: frames equal stock perf's, and times equal its switches."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_stacks_of_the_client_are_perf_scripts(
     client: tuple[Path, Path], symfs: dict[str, str], theirs: list[str]
 ) -> None:
-    """With this host's programs or none: it is not their host, and both take what is the same."""
+    """With this host's programs or none: it is not their host, and both take the same files."""
     path, kallsyms = client
     for event, many in (("sched:sched_switch", 28_000), ("fuse_kernel:queue_request", 5_000)):
         ours = stacks(path, [row(event, "stack")], kallsyms=str(kallsyms), **symfs)
@@ -79,14 +79,14 @@ def test_stacks_of_the_client_are_perf_scripts(
 
 @pytest.fixture(scope="module")
 def demo_kallsyms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kernel's symbols that the demo holds, in the form that stock perf reads."""
+    """Return the kernel's symbols that the demo holds, in the form that stock perf reads."""
     held = re.findall(rb"([0-9a-f]{16}) ([fe]) ([^ \n]+)\n", DEMO.read_bytes())
     assert len(held) > 100
-    # What no function of the list covers is not named.
+    # Addresses outside of the listed functions have no name.
     names = {at: b"" for at, kind, _ in held if kind == b"e"}
     names |= {at: name for at, kind, name in held if kind == b"f"}
     place = _core.describe(DEMO)["kernel_place"]
-    assert place  # perf wants to see that symbol where it was
+    assert place  # perf expects that symbol there
     names[b"%016x" % place[1]] = place[0].encode()
     path = tmp_path_factory.mktemp("demo") / "kallsyms"
     path.write_bytes(
@@ -96,7 +96,7 @@ def demo_kallsyms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_kernel(stacks: Counter[str], frames: list[tuple[str, str, bool]]) -> Counter[str]:
-    """Stacks with their frames of the kernel alone: stock perf has the rest from files."""
+    """Return stacks with their kernel frames only: stock perf takes the others from files."""
     kernel = {name for name, _, of_kernel in frames if of_kernel}
     found: Counter[str] = Counter()
     for stack, weight in stacks.items():
@@ -106,18 +106,18 @@ def in_kernel(stacks: Counter[str], frames: list[tuple[str, str, bool]]) -> Coun
 
 
 def test_stacks_of_the_demo_are_perf_scripts(demo_kallsyms: Path) -> None:
-    """By what it holds itself, whatever host this is."""
+    """By the recording's own contents, whatever host this is."""
     for event, many in (("sched:sched_switch", 500), ("cpu-clock", 50 * 10_101_010)):
         found = _core.flame(str(DEMO), [row(event, "stack")], {"all": True})
         assert found["kernel"][1] > 20 and found["kernel"][2] == 0
         options = "--kallsyms", str(demo_kallsyms), "--symfs", "/nosuch"
         theirs = collapse.folded(DEMO, event, *options)
-        # As of an idle CPU: no stack was taken.
+        # As for an idle CPU: no stack was taken.
         for sample in collapse.samples(DEMO, *options):
             if sample.event == event and not sample.frames:
                 theirs[sample.stack] += sample.period
         ours, theirs = (
-            # perf shows no stack whose frame pointers led to -1, as one of a process here did.
+            # perf shows no stack whose frame pointers led to -1, as those of one process here did.
             Counter({s: n for s, n in stacks.items() if not s.startswith("-")})
             for stacks in (
                 in_kernel(Counter(found["stacks"]), found["frames"]),
@@ -158,7 +158,7 @@ def _tasks(path: Path) -> str:
 
 
 def test_what_lies_in_requests_is_all_there_is_of_their_waits(client: tuple[Path, Path]) -> None:
-    """A caller's wait for an answer is off the CPU, and in a request, and nothing else is."""
+    """A caller's wait for an answer is off the CPU and in a request; its other waits are not."""
     path, kallsyms = client
     recording = fusetools.open(path)
     inside = recording.stacks("off-cpu", kallsyms=str(kallsyms))
@@ -169,7 +169,7 @@ def test_what_lies_in_requests_is_all_there_is_of_their_waits(client: tuple[Path
 
     waiting = "request_wait_answer"
     assert of(inside.stacks, waiting) == pytest.approx(of(everything.stacks, waiting), rel=0.02)
-    # A daemon's thread that waits for work, and a shell for its child.
+    # A daemon's thread waits for work, and a shell for its child.
     for idle in ("fuse_dev_do_read", "do_wait", "do_sys_poll"):
         assert of(everything.stacks, idle) > 0.1e6
         assert of(inside.stacks, idle) < 0.001 * of(everything.stacks, idle)
@@ -195,7 +195,7 @@ def test_requests_are_as_wide_as_their_callers_waited(client: tuple[Path, Path])
         last = (tid, max(until, last[1] if tid == last[0] else 0))
     assert shown.total_ns == pytest.approx(total, rel=0.002)
     assert sum(shown.stacks.values()) * 1000 == pytest.approx(shown.total_ns)
-    # Operation by operation; and the callbacks' own time is that of the calls.
+    # Figures agree for each operation; the callbacks' own time is that of the calls.
     for operation in ("lookup", "getattr", "readlink", "open", "read", "readdir"):
         only = recording.stacks("requests", operation, kallsyms=str(client[1]))
         assert all(f"[FUSE {operation}]" in stack for stack in only.stacks)
@@ -245,7 +245,8 @@ def test_symbols_of_another_kernel_are_refused(client: tuple[Path, Path]) -> Non
 def test_a_recording_is_read_without_the_host(
     client: tuple[Path, Path], demo: Path, tmp_path: Path, run: Invoke
 ) -> None:
-    """What no recording holds has no name, and which command names it is said."""
+    """Functions that no recording can name stay unnamed, and the output gives the command that
+    names them."""
     shown = fusetools.open(client[0]).stacks("off-cpu", everything=True)
     named = (shown.kernel, shown.user)
     assert [one.source for one in named] == ["", ""]
@@ -259,7 +260,7 @@ def test_a_recording_is_read_without_the_host(
     assert not any(f.startswith("vfs_") for stack in shown.stacks for f in stack.split(";"))
     by_file = fusetools.open(client[0]).stacks("off-cpu", kallsyms=str(client[1]))
     assert by_file.kernel.source == str(client[1]) and by_file.kernel.nameless == 0
-    # The demo holds all that it needs: but for what is stripped.
+    # The demo holds everything that it needs, except stripped symbols.
     figures = json.loads(run("flame", "--offcpu", "-i", "demo.data", "--json").output)
     assert figures["kernel"]["source"] == figures["user"]["source"] == "recording"
     assert figures["kernel"]["nameless"] == 0 < figures["kernel"]["addresses"]
@@ -283,7 +284,7 @@ def test_a_recording_is_read_without_the_host(
 def test_copies_are_the_fix_of_what_was_not_copied(
     monkeypatch: pytest.MonkeyPatch, cut: int, deep: int, unknown: int, mended: bool
 ) -> None:
-    """Of stacks that were copied, and that no table goes on with, another copy tells no more."""
+    """If no table continues a copied stack, another copy gives no more."""
     ours = _core.flame
 
     def flame(path: str, rows: Any, ask: Any) -> Any:
@@ -328,7 +329,7 @@ def test_copies_are_the_fix_of_what_was_not_copied(
     ],
 )
 def test_nothing_of_the_host_is_opened(command: list[str], demo: Path) -> None:
-    """But for what the interpreter and its libraries are made of."""
+    """Except for those of the interpreter and its libraries."""
     trace = demo / "trace"
     name, *rest = command
     recording = ["demo.data"] if name == "report" else ["-i", "demo.data"]

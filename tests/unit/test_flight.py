@@ -1,4 +1,4 @@
-"""The flight recorder: its conditions, its buffers, what it keeps, and what it refuses."""
+"""The flight recorder: its conditions, its buffers, kept recordings, and its errors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_no_condition(text: str, why: str) -> None:
 
 
 class Stream:
-    """Requests as the core tells of them."""
+    """Requests as the core returns them."""
 
     def __init__(self) -> None:
         self.ended: list[dict[str, Any]] = []
@@ -128,7 +128,7 @@ def test_each_request_sets_off_once() -> None:
         assert conditions.look() is None
         stream.open = [(request(duration=1_200_000_000), False)]
         assert why(conditions.look()) == "read > 1s: read of cat (pid 7) in flight for 1.20 s"
-        assert conditions.look()  # no recording has been written of it yet
+        assert conditions.look()  # no recording has been written for it yet
         conditions.taken()
         assert conditions.look() is None
         stream.open = [
@@ -161,9 +161,7 @@ def test_what_comes_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPa
         conditions.taken()
         assert conditions.look() is conditions.due is None
         stream.ended = [request(duration=4 * 10**9), request("open", duration=2 * 10**9)]
-        assert why(
-            conditions.look()
-        ) == (  # another condition does not wait, and takes others along
+        assert why(conditions.look()) == (  # another condition does not wait, and includes others
             "read > 1s: read of cat (pid 7) took 4.00 s; open > 1s: open of cat (pid 7) took 2.00 s"
         )
 
@@ -182,10 +180,10 @@ def test_a_night_of_errors_leaves_how_it_began(monkeypatch: pytest.MonkeyPatch) 
                 causes.append(cause)
                 conditions.taken()
         assert times[:5] == [0, 30, 90, 210, 450] and len(times) < 16
-        # The last one before each recording is in it, and the others are counted.
+        # The last trigger before each recording is in it, and the others are counted.
         assert [cause.began for cause in causes] == [20 * second for second in times]
         assert causes[2].why == "errors(EIO): read of cat (pid 7) ended with EIO (59 more before)"
-        for pause in (2 * 3600, 30):  # after a rest it begins anew
+        for pause in (2 * 3600, 30):  # after a rest the delay starts again
             clock[0] += pause
             stream.ended = [request(error=errno.EIO)]
             assert conditions.look()
@@ -328,7 +326,7 @@ def test_perf_overwrites() -> None:
 
 
 def test_a_users_recorder_is_bounded() -> None:
-    """As SECURITY.md promises; root's is not."""
+    """As SECURITY.md promises; root's files are not."""
     user = User(1000, 1000, "x", "/", "/bin/sh", ())
     assert flight.keep_of(Flight(), 2, user) == flight.keep_of(Flight(), 2, None) == 10
     assert flight.keep_of(Flight(), 16, user) == 4  # of 1 GiB each
@@ -346,7 +344,7 @@ def test_a_users_recorder_is_bounded() -> None:
 
 
 def shelf(directory: Path, monkeypatch: pytest.MonkeyPatch, keep: int = 2) -> flight.Shelf:
-    """Where files that begin with "flight" are recordings."""
+    """Files that begin with "flight" are recordings."""
 
     def describe(path: Path) -> dict[str, Any]:
         text = Path(path).read_text()
@@ -487,7 +485,7 @@ def test_what_is_mounted_anew(tmp_path: Path) -> None:
     assert (new.look(), new.look()) == ([], ["/c"])
     mounted(tmp_path, (45, "/a"))
     assert new.look() == new.look() == []
-    mounted(tmp_path, (45, "/a"), (46, "/d"))  # the number of one that is gone
+    mounted(tmp_path, (45, "/a"), (46, "/d"))  # the number of a mount that is gone
     assert (new.look(), new.look()) == ([], ["/d"])
 
 
@@ -506,14 +504,14 @@ def test_a_dead_mount_is_none_that_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     process(tmp_path, 200, state="Z")
     new = NewMounts(Files(tmp_path), (), {45: (200, 7)})
     assert new.look() == new.look() == []
-    process(tmp_path, 200, start=9, connection=45)  # mounted again, with all of its numbers
-    assert new.look() == []  # all processes are not looked at each time
+    process(tmp_path, 200, start=9, connection=45)  # mounted again, with the same numbers
+    assert new.look() == []  # not all processes are examined each time
     clock[0] += SEARCH
     assert (new.look(), new.look()) == ([], ["/a"])
 
 
 def test_the_unit_for_systemd() -> None:
-    """Its command is one, with what the unit keeps from others."""
+    """Its command is valid, and the unit restricts it."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(ROOT / "docs/fusetools-flight.service")
@@ -531,7 +529,8 @@ def test_the_unit_for_systemd() -> None:
 @pytest.mark.parametrize("kernel", ["5.10", "6.1", "6.18", "7.2"])
 @pytest.mark.parametrize("detail", DETAILS)
 def test_it_is_perf_alone(kernel: str, detail: str) -> None:
-    """Its buffers are perf's, which overwrite: an instance, or function_graph, has none of them."""
+    """Its buffers are perf's overwriting ones: an ftrace instance or function_graph has none of
+    them."""
     plan = make(replace(host(kernel), pid_max=1 << 22), Flight(detail=detail))
     assert not plan.graph and THREADS not in {event.name for event in plan.events}
     assert not any(event.ftrace for event in plan.events)

@@ -1,4 +1,4 @@
-"""Work in a child process: what comes back, and what the child keeps."""
+"""Work in a child process: its result, and what the child keeps."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_child_keeps_no_lock_and_no_output() -> None:
 
     links = Forked(held, (reader,)).result()
     kept = os.readlink(f"/proc/self/fd/{reader}")
-    # The pipe of its answer, and that of the list itself.
+    # The pipe of its answer, and the descriptor of the list itself.
     assert [link for link in links if link == "/dev/null"] == ["/dev/null"] * 3
     assert kept in links and len(links) <= 6, links
     os.close(reader)
@@ -114,7 +114,7 @@ def test_the_child_dies_with_its_parent() -> None:
 
 
 def test_a_child_reads_a_recording_after_its_parent_has_read_one() -> None:
-    """The threads that read exist in the process that started them alone."""
+    """The reading threads exist only in the process that started them."""
     demo = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
 
     def read() -> int:

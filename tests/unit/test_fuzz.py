@@ -1,4 +1,5 @@
-"""A short part of `make fuzz`: what Python reads, damaged, and our reader beside stock perf's."""
+"""A short part of `make fuzz`: damaged texts that Python reads, and our reader beside stock
+perf's."""
 
 from __future__ import annotations
 
@@ -31,5 +32,5 @@ def test_texts_are_read_or_refused() -> None:
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
 def test_damaged_recordings_are_read_as_stock_perf_reads_them() -> None:
-    """Where both take them: see differential.py."""
+    """If both accept them: see differential.py."""
     assert "'same': " in fuzz("differential.py", 30, DEMO, "--seed", 14)

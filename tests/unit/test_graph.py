@@ -1,4 +1,4 @@
-"""fusetools graph, and the kernel layer, as a user sees them, on given calls."""
+"""fusetools graph and the kernel layer as printed for users, on given calls."""
 
 from __future__ import annotations
 
@@ -190,6 +190,6 @@ def test_function_graph_is_read_where_it_is_asked_for(
     daemon = ["fuse_daemon:cvmfs_lookup", "fuse_daemon:cvmfs_lookup__return"]
     made = [Made("daemon", "cvmfs_lookup", "lookup", [1]), Made("kernel", "fuse_lookup", "", [2])]
     core = fake(Graphed(made, events=[*EVENTS, *daemon, "fuse:fuse_request_send"]))
-    with contextlib.suppress(fusetools.Error):  # the made-up core has no function_graph
+    with contextlib.suppress(fusetools.Error):  # the fake core has no function_graph
         fusetools.open().hist(*patterns, layers=layers, filters=Filters())
     assert ("ftrace:funcgraph_entry" in {row[0] for row in core.asked[-1][1]}) == graphed

@@ -1,4 +1,4 @@
-"""Raw recordings stay root's: one function hands over, and takes only what was merged."""
+"""Raw recordings stay root's: one function hands over, and only merged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def opened(folder: Path) -> int:
 
 
 def test_one_module_gives_files_of_recordings_away() -> None:
-    """Others give away folders of sweeps, and keep the owner of a file that they write anew."""
+    """Other functions give away folders of sweeps, and keep the owner of a file that they
+    rewrite."""
     allowed = {"record/handover.py", "output.py", "experiments/folder.py"}
     found = {
         str(path.relative_to(ROOT / "fusetools"))
@@ -105,7 +106,7 @@ def test_what_a_users_killed_recording_had_stays_roots(tmp_path: Path) -> None:
 
 @as_root
 def test_the_oldest_of_a_user_goes(tmp_path: Path) -> None:
-    """Found by its number, whatever it is called by now; what is not found counts."""
+    """Found by its number, whatever its name is now; a missing file counts."""
     theirs = [tmp_path / name for name in ("a", "b", "c", "d")]
     for folder in theirs:
         folder.mkdir()
@@ -125,7 +126,7 @@ def test_the_oldest_of_a_user_goes(tmp_path: Path) -> None:
     assert done and "kept: nothing: earlier ones of this user cannot be found" in text
     assert os.listdir(theirs[3]) == []
     assert kept.MOST == 2
-    other = killed(theirs[3])._replace(uid=1)  # they are no matter of another user
+    other = killed(theirs[3])._replace(uid=1)  # another user's files do not count
     assert "for root alone" in reclaim(other, tmp_path)[0]
 
 

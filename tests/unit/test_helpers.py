@@ -1,4 +1,4 @@
-"""Which thread's work another one waited for, out of moments as the core gives them."""
+"""The thread whose work another one waited for, from moments as the core returns them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def woken(time: int, waker: int, tid: int, flags: int = 0) -> tuple[Any, ...]:
 
 
 class Machine:
-    """Moments by thread, given for spans as the core does."""
+    """Return moments by thread, given as spans, as the core does."""
 
     def __init__(self, **threads: list[tuple[Any, ...]]) -> None:
         self.threads = {int(name[1:]): moments for name, moments in threads.items()}
@@ -69,7 +69,7 @@ def test_a_download_by_another_thread() -> None:
         ],
     )
     assert helpers(machine, Span(WORKER, 90, 1000)) == (
-        # The first poll had begun before: it counts from where the wait does.
+        # The first poll had begun before: it counts from the begin of the wait.
         Helper(
             DOWNLOAD,
             780,
@@ -83,7 +83,7 @@ def test_a_download_by_another_thread() -> None:
 
 
 def test_a_chain_and_its_end() -> None:
-    """A thread that itself waited for a third one; and that one for the first."""
+    """A thread that itself waited for a third one; and the third for the first."""
     machine = Machine(
         t7=[of(10, WORKER, SWITCH, WORKER, 1, 0), woken(90, DOWNLOAD, WORKER)],
         t8=[
@@ -103,14 +103,14 @@ def test_a_chain_and_its_end() -> None:
     assert (first.tid, first.waited_ns, first.syscalls) == (DOWNLOAD, 80, (("futex", 1, 70),))
     assert first.peers == ()
     assert (second.tid, second.waited_ns) == (RESOLVER, 64)
-    assert second.peers is None  # of a socket, and nothing tells whose
+    assert second.peers is None  # of a socket, whose owner is unknown
 
 
 def test_what_is_no_help() -> None:
     asleep = of(10, WORKER, SWITCH, WORKER, 1, 0)
     span = Span(WORKER, 0, 100)
     calls = [of(20, DOWNLOAD, ENTER, call="poll"), of(30, DOWNLOAD, EXIT, call="poll")]
-    # An interrupt, whoever it came upon; the idle task; after the reply.
+    # An interrupt, in whatever thread; the idle task; after the reply.
     for ended in (
         woken(90, DOWNLOAD, WORKER, 8),
         woken(90, DOWNLOAD, WORKER, 16),
@@ -118,13 +118,13 @@ def test_what_is_no_help() -> None:
         woken(190, DOWNLOAD, WORKER),
     ):
         assert helpers(Machine(t7=[asleep, ended], t8=calls), span) == ()
-    # One that is not recorded has no system calls.
+    # An unrecorded thread has no system calls.
     assert helpers(Machine(t7=[asleep, woken(90, DOWNLOAD, WORKER)]), span) == ()
     assert chains([None], [[]], Machine(), PROBES, [Connections()]) == [()]
 
 
 def test_connections_that_there_were_all_the_time() -> None:
-    """By the descriptors that a thread uses: of sockets, or of what may be one."""
+    """By the descriptors that a thread uses: of sockets, or of possible ones."""
     machine = Machine(
         t7=[of(10, WORKER, SWITCH, WORKER, 1, 0), woken(90, DOWNLOAD, WORKER)],
         t8=[

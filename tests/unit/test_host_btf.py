@@ -1,4 +1,4 @@
-"""BTF, made here as the format's document says; the running kernels' own are read in tests/vm."""
+"""BTF, built here by the format's documentation; tests/vm reads the running kernels' own."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_type_that_holds_itself_ends() -> None:
 
 
 def test_this_kernel() -> None:
-    """Held against itself: fuse_in_header is part of the kernel's promise to daemons."""
+    """Compared with itself: fuse_in_header is a part of the kernel's ABI."""
     path = Path("/sys/kernel/btf/vmlinux")
     if not path.exists():
         pytest.skip("this kernel has no BTF")

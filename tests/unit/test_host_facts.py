@@ -1,4 +1,4 @@
-"""HostFacts: what is stored is what is read back."""
+"""HostFacts: reading a stored record returns the same record."""
 
 from __future__ import annotations
 

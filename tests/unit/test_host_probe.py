@@ -1,4 +1,4 @@
-"""Reading a host, on trees that stand for one."""
+"""Reading a host, from trees in its place."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Tree:
             self.put(f"/proc/{pid}/fdinfo/{number}", info)
 
     def mapped(self, name: str, path: Path, start: int = 0x7F0000000000) -> str:
-        """The line of maps for a file of this host that the daemon calls ``name``."""
+        """Return the line of maps for a file of this host that the daemon calls ``name``."""
         status = path.stat()
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
         return f"{start:x}-{start + 4096:x} r-xp 00000000 {device} {status.st_ino}   {name}\n"
@@ -182,7 +182,7 @@ def test_daemon_by_the_connection_of_its_descriptor(tree: Tree) -> None:
 
 
 def test_streams_of_a_daemon(tree: Tree) -> None:
-    """Sockets and pipes from others; none that a thread reads from already."""
+    """Sockets and pipes to other processes; none that a thread reads from already."""
     tree.mounts(line("/a", "0:45"))
     descriptors = (
         "/dev/null /dev/fuse socket:[70] pipe:[71] pipe:[72] pipe:[72] socket:[73] pipe:[74]"
@@ -238,7 +238,8 @@ def test_of_supervisor_and_child_whoever_reads(tree: Tree) -> None:
 
 
 def test_library_is_known_by_its_inode(tree: Tree) -> None:
-    """A copy under the daemon's name for it is another file; through its root it is the same."""
+    """A copy under the daemon's name for it is another file; the path through its root is the
+    same."""
     copy = tree.put("/usr/lib/lib.so", b"copy")
     real = tree.put("/proc/11/root/usr/lib/lib.so", b"real")
     same = tree.put("/usr/lib/same.so")
@@ -293,7 +294,7 @@ def test_mounts_of_other_namespaces(tree: Tree) -> None:
 
 
 def test_processes_that_vanish(tree: Tree) -> None:
-    """What a process that ends between two reads leaves: a descriptor, and no file else."""
+    """A process that ends between two reads leaves a descriptor and no other file."""
     tree.mounts(line("/a", "0:45"))
     tree.link("/proc/11/fd/3", "/dev/fuse")
     (tree.root / "proc/12").mkdir()
@@ -301,14 +302,14 @@ def test_processes_that_vanish(tree: Tree) -> None:
 
 
 def test_only_the_device_of_the_mounts_user_makes_a_daemon(tree: Tree) -> None:
-    """The mount's user is 7; an older kernel does not show which connection a descriptor has."""
+    """The mount's user is 7; an older kernel does not show the connection of a descriptor."""
     tree.mounts(line("/a", "0:45"))
     tree.process(11, "x", "x:", "/a")
     status = "Name:\tx\nThreads:\t1\nUid:\t{0}\t{0}\t{0}\t{0}\n"
     for uid, daemon in ((8, None), (7, 11), (0, 11)):
         tree.put("/proc/11/status", status.format(uid))
         assert tree.read().mounts[0].daemon_pid == daemon
-    # This one does: such a descriptor has no mount.
+    # This one shows it: such a descriptor has no mount.
     tree.put("/proc/kallsyms", "0000000000000000 t fuse_dev_show_fdinfo\n")
     (mount,) = tree.read().mounts
     assert mount.daemon_pid is None and "does not show" not in mount.why
@@ -367,7 +368,7 @@ def test_tracefs_in_debugfs(tree: Tree) -> None:
     assert facts.tracers == ("function_graph", "nop")
     assert facts.dynamic_events == ("kprobe",)
     assert facts.clocks == ("local", "global", "perf")
-    assert facts.fetch_args == ()  # its README tells nothing
+    assert facts.fetch_args == ()  # its README is empty
 
 
 def test_a_file_that_is_refused_is_told(tree: Tree) -> None:
@@ -468,7 +469,8 @@ def test_bounded_ends_in_time() -> None:
 
 
 def test_a_child_that_does_not_end_is_waited_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even SIGKILL ends one that waits for a file system; when it ends, no zombie is left."""
+    """Not even SIGKILL ends a child that waits for a file system; when it ends, no zombie is
+    left."""
     monkeypatch.setattr(os, "kill", lambda *_: None)
     ended, end = os.pipe()
     child = os.fork()

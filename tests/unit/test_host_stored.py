@@ -1,5 +1,7 @@
-"""The stored hosts: read again from the kernels' own files, and held against what those kernels
-answered when each kind of probe was tried on them."""
+"""The stored hosts, read again from the kernels' own files.
+
+Compared with the kernels' answers when each kind of probe was tried on them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_stored_facts_are_what_the_kernel_s_files_say(kernel: str) -> None:
     assert make.facts_of(kernel) == stored(kernel)
 
 
-# What was tried on the kernel, and the fact that must agree with its answer.
+# Trials on the kernel, and the fact that must agree with each answer.
 TRIED = (
     ("p:kf/x fuse_lookup", "dynamic_events", "kprobe"),
     ("f:kf/x fuse_lookup", "dynamic_events", "fprobe"),
@@ -90,7 +92,7 @@ def test_dynamic_events_are_those_the_kernel_accepted(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", make.KERNELS)
 def test_filter_functions_are_counted_by_the_kernel(kernel: str) -> None:
-    """set_ftrace_filter took `fuse_*` and the kernel counted what it matched."""
+    """set_ftrace_filter accepted `fuse_*`, and the kernel counted the matches."""
     text = (source(kernel) / "set_ftrace_filter-tests.txt").read_text()
     match = re.search(r"^OK\tfuse_\*\t(\d+) functions", text, re.MULTILINE)
     assert match

@@ -1,4 +1,4 @@
-"""What a user, a daemon or a file may say, and what becomes of it: never a traceback."""
+"""Hostile input of users, daemons and files never causes a traceback."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def fusetools(
     *arguments: str | bytes, shell: str = "", **environment: str
 ) -> tuple[int, bytes, str]:
-    """The program itself: status, standard output, standard error. ``shell``: redirections."""
+    """Run the program itself.
+
+    Return status, standard output, standard error. ``shell``: redirections.
+    """
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "fusetools", *arguments],
         capture_output=True,
@@ -125,7 +128,7 @@ def test_an_output_that_cannot_be_written(arguments: list[str]) -> None:
 
 
 def test_a_file_does_not_become_the_standard_output(tmp_path: Path) -> None:
-    """With all three closed the first file opened was 0, and what was printed went into it."""
+    """With all three closed the first opened file was number 0, and the output went into it."""
     place = tmp_path / "x.csv"
     status, _, _ = fusetools("count", "-i", str(DEMO), "--csv", str(place), shell="<&- >&- 2>&-")
     assert status == 0 and place.read_text().startswith("function,")
@@ -154,7 +157,7 @@ def test_regular_expressions_take_no_exponential_time() -> None:
     begin = time.process_time()
     assert _core.matching("(a+)+$", ["a" * 100_000 + "b", "aa"]) == [False, True]
     assert _core.matching("(x|x?)*y", ["x" * 100_000]) == [False]
-    assert time.process_time() - begin < 60  # with backtracking: for ever
+    assert time.process_time() - begin < 60  # with backtracking: forever
     for wrong in ("(", "(?=x)", "\\", "a{99999999}"):
         with pytest.raises(ValueError, match=r"."):
             _core.matching(wrong, [])
@@ -164,7 +167,7 @@ def test_regular_expressions_take_no_exponential_time() -> None:
     "name", ["=cmd|'/c calc'!A0", "+1+x", "-x", "@x", "'=x", "''=x", "'x", "x"]
 )
 def test_cells_are_no_formulas(name: str, tmp_path: Path) -> None:
-    """And are read again as they were."""
+    """They are read again unchanged."""
     counts = Counts((Count(name, "lookup", "kernel", 1, None),), Facts("x", 1.0))
     text = render(counts)
     cell = list(csv.reader(text.splitlines()))[1][0]
@@ -189,11 +192,11 @@ def test_numbers_stay_numbers() -> None:
     assert "\n-5,'-x,+1.5\n" in "\n" + written((), [["-5", "-x", "+1.5"]])
 
 
-# What daemons, and those who mount, may say
+# Texts that daemons, and users who mount, can choose
 
 
 def test_a_mount_point_is_one_line() -> None:
-    """mountinfo escapes a newline, and none of the other characters that end a line in Python."""
+    """mountinfo escapes a newline, but no other character that ends a line in Python."""
     line = "36 35 0:99 / {} rw - fuse.x x rw,user_id=0,group_id=0"
     for odd in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\r":
         path = f"/tmp/a{odd}" + line.format("/evil").replace("0:99", "0:98").replace(" ", "\\040")
@@ -282,7 +285,7 @@ def test_symbols_of_odd_files(tmp_path: Path) -> None:
 
     library.write_bytes(b"no ELF")
     assert why() == "it is not an ELF file"
-    with library.open("wb") as file:  # as large as no library is, and without a block on the disk
+    with library.open("wb") as file:  # larger than any library, without a block on the disk
         file.truncate(600 << 20)
     assert why() == "it is larger than 512 MiB"
     library.unlink()
@@ -329,7 +332,7 @@ def test_a_merger_that_is_never_asked_is_ended() -> None:
     assert begun._process.returncode == -signal.SIGKILL
 
 
-# The core's merge, told apart by what the process that calls it may do.
+# The core's merge, told apart by the rights of the calling process.
 WITHOUT_RIGHTS = """
 import json, os, sys
 from fusetools.record import merger
@@ -359,7 +362,7 @@ merger.main()
 
 @as_root
 def test_merging_has_no_rights(tmp_path: Path) -> None:
-    """It reads what it was handed, and of other files the programs alone."""
+    """It reads the files that it was given; of other files only programs."""
     tmp_path.chmod(0o700)
     program, dump, text, fifo = (tmp_path / name for name in ("program", "dump", "text", "fifo"))
     content = Path("/bin/true").read_bytes()
@@ -446,7 +449,7 @@ def mask(numbers: Iterable[int]) -> int:
 
 
 def test_a_workload_gets_its_signals_back(tmp_path: Path) -> None:
-    """As its own process would have them: of a shell, and under nohup."""
+    """As its own process would have them: in a shell, and under nohup."""
     for ignored in ((), (signal.SIGHUP, signal.SIGUSR1)):
         before = {number: signal.getsignal(number) for number in ignored}
         for number in ignored:
@@ -471,7 +474,7 @@ def test_a_workload_gets_its_signals_back(tmp_path: Path) -> None:
 
 
 def test_a_workload_ends_where_its_files_may_grow_no_more(tmp_path: Path) -> None:
-    """Python ignores SIGXFSZ, and its children had that from it."""
+    """Python ignores SIGXFSZ, and its children inherited that."""
     command = ["sh", "-c", f"ulimit -f 1; exec head -c 100000 /dev/zero > {tmp_path / 'x'}"]
     workload = Workload(command, None, os.environ)
     workload.start()
@@ -490,7 +493,8 @@ time.sleep(60)
 
 @pytest.mark.parametrize("name", ["\xff\xfe", "(x) R 1", "a) S 1 2\n3"])
 def test_processes_of_any_name(name: str) -> None:
-    """A name that was no UTF-8 ended record, where it was the daemon's, and clean, whosever."""
+    """A name that was not UTF-8 ended record if it was the daemon's, and clean if it was
+    anybody's."""
     with subprocess.Popen(
         [sys.executable, "-c", NAMED, name], stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -520,12 +524,12 @@ def test_clean_names_what_it_removed_harmlessly(
 
 
 ODD = "/tmp/\udcff\udcfe"
-FORGED = "\ud800"  # as JSON may have it
+FORGED = "\ud800"  # as it may occur in JSON
 
 
 def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
-    """A mount point or a library of such a name ended top and trace, and kept recordings of all
-    mounts from being merged."""
+    """A mount point or a library with such a name ended top and trace, and prevented merging of
+    recordings of all mounts."""
     now = _core.Now([], {}, [], {1: ODD}, "x86_64", True, ([], 0, ODD))
     interval = now.take("label", "requests", 9, ODD, {1: ODD})
     assert interval["rows"] == []

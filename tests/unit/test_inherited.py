@@ -1,5 +1,7 @@
-"""What a caller hands down (limits, priorities, masks, descriptors) does not reach what root does,
-and the workload gets it back."""
+"""Settings of a caller (limits, priorities, masks, descriptors) do not affect root's work.
+
+The workload gets them back.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from fusetools.record import preflight
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to raise limits")
 
-# What a process finds, as JSON: here, and in the workload that it starts.
+# Return a process's settings as JSON: here, and in the workload that it starts.
 LOOK = """
 import json, os, resource, signal, sys
 def look():
@@ -46,7 +48,7 @@ def look():
 print(json.dumps(look()))
 sys.stdout.flush()
 """
-# A caller that sets all of it, and runs a program like fusetools: SETTLED.
+# A caller that sets all of them, and runs a program like fusetools: SETTLED.
 CALLER = """
 import os, resource, signal, sys
 limits = {"CORE": 7, "FSIZE": 1 << 20, "NOFILE": 250, "NPROC": 90000, "STACK": 1 << 20}
@@ -92,7 +94,7 @@ def test_a_callers_settings_reach_the_workload_alone() -> None:
         "policy": os.SCHED_OTHER,
         "cpus": os.cpu_count(),
         "oom": "0",
-        "ignored": [1],  # nohup's
+        "ignored": [1],  # set by nohup
         "blocked": [],
         "timer": False,
     }
@@ -118,7 +120,7 @@ def test_a_callers_settings_reach_the_workload_alone() -> None:
         "oom": "500",
         "ignored": [17, 15, 1],
         "blocked": [12],
-        "timer": False,  # of one process alone, by exec
+        "timer": False,  # of one process alone, across exec
         "descriptors": [200],
     }
 
@@ -141,7 +143,7 @@ def test_a_limit_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPatc
 
 @as_root
 def test_a_recording_is_read_where_no_thread_can_be_started() -> None:
-    """By one thread, and not by a panic."""
+    """Set by one thread, and not by a panic."""
     scanned = (
         "import os, resource, sys\n"
         "from fusetools.core import native\n"

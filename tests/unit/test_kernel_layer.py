@@ -1,4 +1,4 @@
-"""The kernel layer of real recordings, against what stock trace-cmd and perf print of them."""
+"""The kernel layer of real recordings, compared with stock trace-cmd and perf."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make(name: str, folder: Path) -> Recorded:
 
 
 class Call(NamedTuple):
-    """The path of functions from the outermost; None for what never ended."""
+    """Return the path of functions from the outermost; None for calls that never ended."""
 
     tid: int
     path: tuple[str, ...]
@@ -135,7 +135,7 @@ def test_the_tree_is_trace_cmds_calls_added_up(recorded: Recorded) -> None:
         calls[call.path] += 1
         total[call.path] += call.ns
         inside[call.path[:-1]] += call.ns
-    # What was spent in the calls inside one that never ended is part of no total.
+    # The time inside a call that never ended is part of no total.
     graph = fusetools.open(recorded.merged).graph()
     found: dict[tuple[str, ...], GraphNode] = {}
 
@@ -158,7 +158,7 @@ def test_the_tree_is_trace_cmds_calls_added_up(recorded: Recorded) -> None:
 
 def graphed(recorded: Recorded) -> list[Count]:
     counts = fusetools.open(recorded.merged).counts(layers=["kernel"]).counts
-    # The client's recording has one probe with another name than its function's.
+    # The client's recording has one probe whose name is not its function's.
     return [c for c in counts if c.function != "queue_request"]
 
 
@@ -181,7 +181,7 @@ def test_counts_and_times_per_function(recorded: Recorded) -> None:
 
 
 def test_addresses_are_the_kernels(recorded: Recorded, tmp_path: Path) -> None:
-    """As in the kallsyms that the machine had."""
+    """As in the kallsyms of the machine."""
     source = (
         f"{CLIENT}/kallsyms.zst"
         if recorded.name == CLIENT
@@ -197,7 +197,7 @@ def test_addresses_are_the_kernels(recorded: Recorded, tmp_path: Path) -> None:
 
 
 def calls_of(path: Path, catalogue: list[_core.Row]) -> dict[tuple[str, int], list[int]]:
-    """Durations by function and thread, by start."""
+    """Return durations by function and thread, by start."""
     known = [(at, name, "") for at, name in _core.describe(path)["functions"]]
     columns = _core.columns(path, catalogue, {"functions": known})
     raw, found = columns["calls"], defaultdict(list)
@@ -211,7 +211,7 @@ def calls_of(path: Path, catalogue: list[_core.Row]) -> dict[tuple[str, int], li
 
 
 def test_kprobes_and_function_graph_agree(recorded: Recorded) -> None:
-    """A kprobe's return probe fires after function_graph's exit, its entry before: so each of its
+    """A kprobe's return probe fires after function_graph's exit, its entry before: each of its
     calls encloses the other's."""
     kprobes: list[_core.Row] = []
     for event in _core.describe(recorded.merged)["events"]:
@@ -223,7 +223,7 @@ def test_kprobes_and_function_graph_agree(recorded: Recorded) -> None:
     returning = {row[2] for row in kprobes if row[4] == "return"}
     by_kprobe = calls_of(recorded.merged, [row for row in kprobes if row[2] in returning])
     by_graph = calls_of(recorded.merged, GRAPH)
-    # What still waits when the recorders stop, one after the other, has no end in the first.
+    # Calls still waiting when the recorders stop, one after the other, have no end in the first.
     waiting = {"fuse_dev_do_read"}
     compared = 0
     for key in {key for key in {*by_kprobe, *by_graph} if key[0] in returning - waiting}:
@@ -235,7 +235,7 @@ def test_kprobes_and_function_graph_agree(recorded: Recorded) -> None:
 
 
 def requests_of_perf(recorded: Recorded) -> list[tuple[int, int, int]]:
-    """(unique, opcode, -errno) of each request that ended, as stock perf prints them."""
+    """Return (unique, opcode, -errno) of each ended request, as stock perf prints them."""
     script = data.unpack(
         f"kernels/{recorded.name}/recording/perf-script.txt.zst", recorded.folder / "script.txt"
     )
@@ -256,11 +256,11 @@ def test_every_request_from_queue_to_end(recorded: Recorded) -> None:
     r = recording.requests()
     assert (r.begin_ns > 0).all() and (r.end_ns > r.begin_ns).all()
     if recorded.name == CLIENT:
-        return  # its probe on the copy to the daemon has no field of that name
+        return  # its probe on the copy to the daemon has no such field
     theirs = requests_of_perf(recorded)
     assert sorted(zip(r.unique.tolist(), r.opcode.tolist(), r.error.tolist())) == sorted(theirs)
     assert (r.sent_ns > r.begin_ns).all() and (r.end_ns > r.sent_ns).all()
-    # Nobody waits for two releases and a read-ahead; every other caller goes on.
+    # Nobody waits for two releases and a read-ahead; every other caller continues.
     waited = r.woken_ns > 0
     assert waited.sum() == 28 and set(r.opcode[~waited].tolist()) == {18, 29, 15}
     assert (r.woken_ns[waited] > r.sent_ns[waited]).all()
@@ -269,7 +269,7 @@ def test_every_request_from_queue_to_end(recorded: Recorded) -> None:
 @pytest.mark.parametrize("end", ["fuse_kernel:fuse_request_end", "fuse:fuse_request_end"])
 @pytest.mark.parametrize("kernel", KERNELS[2:])
 def test_a_kprobes_begin_and_either_end(kernel: str, end: str, tmp_path: Path) -> None:
-    """6.12 numbers a request after it is queued: its number comes with its copy to the daemon."""
+    """6.12 numbers a request after it is queued: its copy to the daemon has the number."""
     path = data.unpack(f"kernels/{kernel}/recording/perf.data.zst", tmp_path / "perf.data")
     catalogue: list[_core.Row] = [
         ("fuse_kernel:fuse_dev_queue_req", "request", "", "", "begin"),
@@ -282,7 +282,7 @@ def test_a_kprobes_begin_and_either_end(kernel: str, end: str, tmp_path: Path) -
     numbers = np.frombuffer(_core.columns(path, catalogue, {})["requests"]["connection"], "<u8")
     if end == "fuse:fuse_request_end" and connection:
         assert set(numbers.tolist()) == {connection}
-    # With one of two mounts asked for, the daemon that copies a request says whose it is.
+    # If one of two mounts is requested, the daemon that copies a request decides its mount.
     pid = next(pid for pid in daemons(path))
     for asked, matched in ((45, 31), (46, 0)):
         found = _core.scan(
@@ -308,21 +308,21 @@ def test_a_kernel_functions_operation(newest: Recorded) -> None:
         (h.function, h.operation): h.count
         for h in fusetools.open(newest.merged).hist("*", layers=["kernel"]).histograms
     }
-    # By the requests made in it, which are those of its name here.
+    # By the requests made in it; their operation has the function's name here.
     assert found["fuse_lookup", "lookup"] == 9
     assert found["fuse_dentry_revalidate", "lookup"] == 2
     of_send = {key[1]: n for key, n in found.items() if key[0] == "__fuse_simple_request"}
     requests = fusetools.open(newest.merged).hist(layers=["request"]).histograms
     foreground = {h.operation: h.count for h in requests if h.operation in of_send}
     assert of_send == foreground and sum(of_send.values()) == 28
-    # The one who asks for no function sees those that were called from outside.
+    # Without a named function, the calls from outside are shown.
     summary = {
         h.function
         for h in fusetools.open(newest.merged).hist("lookup").histograms
         if h.layer == "kernel"
     }
     assert summary == {"fuse_lookup", "fuse_dentry_revalidate"}
-    # Each call once, whatever was requested in it.
+    # Each call is shown once, however many requests it made.
     counts = fusetools.open(newest.merged).counts("^__fuse_simple_request$").counts
     assert [c.count for c in counts] == [28]
 

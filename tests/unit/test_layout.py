@@ -85,7 +85,7 @@ def test_each_module_has_its_layer() -> None:
 def test_no_import_goes_up(path: Path) -> None:
     own = layer(module(path))
     for name in imported(path):
-        if own == "__init__":  # what it shows of others is loaded on first use
+        if own == "__init__":  # its names are loaded on first use
             continue
         other = layer(name)
         if other == "configs":
@@ -125,7 +125,8 @@ def test_no_circle() -> None:
 
 @pytest.mark.parametrize("crate", ["core", "py"])
 def test_no_circle_in_the_core(crate: str) -> None:
-    """Between its modules, and between the files of each; a file and those below it are one."""
+    """Between its modules, and between the files of each; a file and those below it count as
+    one."""
     top = ROOT / "fusetools" / "native" / crate / "src"
     files = {path.relative_to(top).with_suffix("").parts: path for path in top.rglob("*.rs")}
     rooms: dict[str, set[str]] = {}
@@ -157,7 +158,7 @@ def test_the_binding_has_one_importer() -> None:
 
 
 def strings(tree: ast.AST) -> Iterator[str]:
-    """All but docstrings; of an f-string its parts."""
+    """Return all strings except docstrings; the parts of an f-string."""
     documented = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -173,7 +174,7 @@ def strings(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_the_machine_is_read_in_few_places(path: Path) -> None:
-    """Others may name a file of /proc to the user, but have no path that begins there."""
+    """Other folders may name a file of /proc to the user, but have no path that begins there."""
     if layer(module(path)) not in ("host", "record", "now"):
         paths = [text for text in strings(ast.parse(path.read_text())) if MACHINE.match(text)]
         assert not paths, f"{module(path)} reads {', '.join(paths)}: host/ does that for others"

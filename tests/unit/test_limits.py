@@ -1,4 +1,4 @@
-"""No test takes longer than its limit, whatever it does."""
+"""No test exceeds its limit, whatever it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that stand in several files are the same in each: CONTRIBUTING.md says which these are."""
+"""Lists that stand in several files agree: CONTRIBUTING.md names them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORE = ROOT / "fusetools/native/core/src"
 
 
 def strings(path: str, name: str) -> list[str]:
-    """The strings of a constant of the core."""
+    """Return the strings of a constant of the core."""
     text = (CORE / path).read_text()
     constant = re.search(rf"^(?:pub )?const {name}: [^=]+=([^;]+);", text, re.MULTILINE)
     assert constant, f"{path} has no {name}"

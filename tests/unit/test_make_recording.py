@@ -45,7 +45,7 @@ def test_copies_follow_each_other(make_recording: Path, tmp_path: Path) -> None:
         assert [without(sample) for sample in part] == [without(s) for s in base[: len(part)]]
     times = [float(re.findall(r" ([\d.]+):", sample)[0]) for sample in samples]
     assert times == sorted(times) and times[len(base)] > times[len(base) - 1]
-    # As many requests as before, all of them others.
+    # The number of requests is the same, and all of them are different.
     first, second = uniques(parts[0]), uniques(parts[1])
     del first["0"], second["0"]
     assert len(first) > 20 and sorted(first.values()) == sorted(second.values())

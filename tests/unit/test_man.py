@@ -1,4 +1,4 @@
-"""Man pages and the command reference say what the commands do."""
+"""Man pages and the command reference agree with the commands."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_pages_are_well_formed(page: str) -> None:
     done = subprocess.run(
         ["mandoc", "-T", "lint", "-W", "warning", str(PAGES[page])], capture_output=True, text=True
     )
-    # The reference to fuse(4) and the like may be to pages that are not installed.
+    # The pages of fuse(4) and the like may not be installed.
     complaints = [line for line in done.stdout.splitlines() if "referenced manual" not in line]
     assert complaints == []
 

@@ -1,4 +1,4 @@
-"""The figures of repeated runs, and a plan in parts."""
+"""Figures of repeated runs, and a plan in parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fusetools.results.overhead import Cost, Overhead
 
 @pytest.mark.parametrize("n", range(1, 12))
 def test_an_interval_is_as_sure_as_it_says(n: int) -> None:
-    """Held against all ways in which n values can lie below and above the true median, 0."""
+    """Compare with all ways in which n values can lie below and above the true median, 0."""
     held = 0
     for signs in product((-1, 1), repeat=n):
         e = estimate([sign * (i + 1) for i, sign in enumerate(signs)])
@@ -66,7 +66,7 @@ def test_each_event_of_a_plan_is_in_one_part(kernel: str) -> None:
     assert [name for name, part in cut.items() if part.switch_records] == ["off-CPU"]
     in_part = parts(replace(whole, in_part=True))
     assert [name for name, part in in_part.items() if part.in_part] == ["off-CPU"]
-    for part in cut.values():  # what is recorded has been made
+    for part in cut.values():  # the program to record has been built
         own = {event.name for event in part.events if event.name.startswith("fuse_")}
         assert own == {probe.event for probe in part.probes}
 
@@ -109,7 +109,8 @@ def test_overhead_as_json_has_the_texts_figures() -> None:
 def test_noise_is_not_shared_out_among_events() -> None:
     result = _overhead(10)
     noise = estimate([0.9, 1.2, 0.8, 1.3, 1.0, 1.1, 0.7])
-    quicker = estimate([0.9, 0.92, 0.8, 0.83, 0.95, 0.9, 0.7])  # others' work, in the runs without
+    # CPU time of other processes, in the runs without
+    quicker = estimate([0.9, 0.92, 0.8, 0.83, 0.95, 0.9, 0.7])
     for ratios, per_event in ((noise, 3120.0), (quicker, -835_000.0)):
         cost = replace(result.costs[0], slow_down=ratios, event_ns=per_event)
         rows = render(replace(result, costs=(cost, *result.costs[1:]))).splitlines()[2:5]

@@ -1,4 +1,4 @@
-"""Merged recordings, held against stock perf on the inputs."""
+"""Merged recordings, compared with stock perf on the inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stored(name: str, directory: Path) -> Path:
 
 
 def perf(*arguments: str | Path) -> tuple[list[str], list[str]]:
-    """Lines of perf's output and of its messages; perf must succeed."""
+    """Return lines of perf's output and of its messages; perf must succeed."""
     command = ["perf", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -48,7 +48,7 @@ def perf(*arguments: str | Path) -> tuple[list[str], list[str]]:
 
 
 def script(recording: Path, *arguments: str) -> list[str]:
-    """Every sample as `perf script` prints it, without the names of tasks and without padding."""
+    """Return every sample as `perf script` prints it, without names of tasks and padding."""
     fields = "tid,pid,cpu,time,event,trace,ip"
     lines, messages = perf("script", "--ns", "-F", fields, *arguments, "-i", recording)
     assert [line for line in messages if "not valid for" not in line] == []
@@ -169,7 +169,7 @@ def test_a_truncated_recording_gives_what_is_left(part: float, tmp_path: Path) -
     info = _core.merge([recording], tmp_path / "merged", SESSION)
     assert any("cut short" in warning for warning in info["warnings"])
     assert any("no recording has its format" in warning for warning in info["warnings"])
-    # Its formats are lost, so only the numbers that all samples have are held against the whole.
+    # Its formats are lost, so only the numbers that all samples have are compared with the whole.
 
     def number(line: str) -> str:
         match = re.match(r"(\d+/\d+ \[\d+\] [\d.]+:)", line)

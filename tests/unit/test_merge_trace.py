@@ -1,4 +1,4 @@
-"""function_graph events of trace.dat in a merged recording, held against trace-cmd and perf."""
+"""function_graph events of trace.dat in a merged recording, compared with trace-cmd and perf."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unpack(name: str, file: str, directory: Path) -> Path:
 
 
 def by_perf(merged: Path, script: list[str]) -> Iterator[Call]:
-    """As stock perf script tells them; the names are those that the merged file has."""
+    """Return events as stock perf script prints them, with the merged file's names."""
     symbols: dict[int, set[str]] = {}
     text = merged.read_bytes()
     for start, name in re.findall(rb"([0-9a-f]{16}) [tTwW] ([^\s\0]+)", text):
@@ -64,7 +64,7 @@ def by_perf(merged: Path, script: list[str]) -> Iterator[Call]:
 
 
 def by_trace_cmd(dat: Path) -> Iterator[Call]:
-    """As `trace-cmd report -R` tells them."""
+    """Return events as `trace-cmd report -R` prints them."""
     report = subprocess.run(
         ["trace-cmd", "report", "-R", "-t", "-i", dat], capture_output=True, check=True
     )
@@ -87,14 +87,14 @@ def test_every_event_is_as_trace_cmd_reads_it(name: str, file: str, tmp_path: Pa
     assert _core.merge([recording, dat], merged, merge.SESSION)["warnings"] == []
     expected = list(by_trace_cmd(dat))
     assert len(expected) > 200
-    # Several names can be of one address; trace-cmd takes one of them.
+    # Several names can share an address; trace-cmd prints one of them.
     script, perfs_own = merge.script(merged), merge.script(recording)
     found = list(by_perf(merged, script))
     assert not Counter(expected) - Counter(found)
     nameless = Counter(call._replace(function="") for call in set(found))
     assert set(nameless) == {call._replace(function="") for call in expected}
 
-    # What perf recorded is there as it was, in its order.
+    # perf's records are present unchanged, in their order.
     others = [line for line in script if " ftrace:funcgraph_" not in line]
     assert merge.without_session(others) == perfs_own
     assert len(script) == 1 + len(perfs_own) + len(expected)
@@ -151,7 +151,7 @@ def test_perf_reads_it_in_every_way(tmp_path: Path) -> None:
 
 @merge.needs_perf
 def test_processes_come_from_perfs_records(tmp_path: Path) -> None:
-    """Threads of the daemon, whose process perf's COMM and FORK records tell."""
+    """Threads of the daemon, whose process is in perf's COMM and FORK records."""
     merged = tmp_path / "merged.data"
     inputs = [unpack("cernvmfs", "perf.data", tmp_path), unpack("cernvmfs", "trace.dat", tmp_path)]
     _core.merge(inputs, merged, "")

@@ -1,4 +1,4 @@
-"""Merging by hand tells how far it is."""
+"""Merging by hand reports its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusetools.results.merge import Merged
 
 
 class SlowCore:
-    """Writes half of the inputs' size, and goes on when the progress has been told twice."""
+    """Write half of the inputs' size, and continue after two reports."""
 
     CoreError = RuntimeError
     told = threading.Semaphore(0)
@@ -38,7 +38,7 @@ class SlowCore:
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first second on, twice a second; no sooner, however busy the machine."""
+    """From the first second on, twice a second; not earlier on a busy machine."""
 
     class Core(SlowCore):
         wanted = 2

@@ -134,7 +134,7 @@ def test_what_cannot_be_known_has_no_figure() -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 109, 110, 160])
 def test_lines_are_no_wider_than_the_screen(columns: int) -> None:
-    """Sums are wrapped; in the table names of files keep their ends, others their beginnings."""
+    """Sums are wrapped; in the table, names of files keep their ends, others their beginnings."""
     long = replace(ROW, label="/mnt/" + "x" * 200 + "/end")
     for by in ("file", "user"):
         screen = top_text.lines(replace(TOP, by=by, rows=(long,)), columns)
@@ -239,7 +239,7 @@ LETTERS = "ab]/*?[!-^\\.\n"
 
 @given(st.text(LETTERS, max_size=8), st.lists(st.text(LETTERS, max_size=6), max_size=5))
 def test_patterns_are_those_of_the_shell(pattern: str, names: list[str]) -> None:
-    """As Python's fnmatch, but for a range that is none ("z-a"), which is an error."""
+    """As Python's fnmatch, except for an invalid range ("z-a"), which is an error."""
     try:
         found = matching(expression(pattern), names)
     except ValueError:
@@ -255,7 +255,7 @@ def test_a_dash_or_two_in_brackets(pattern: str, names: str) -> None:
 
 
 def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
-    """On a mount that hangs nothing begins and nothing ends."""
+    """On a hanging mount no request begins or ends."""
     hung = replace(TOP, before=2, under_way=0)
     assert "0 in flight, 2 more since before (see fusetools stuck)" in top_text.summary(hung)
     for before in (0, None):

@@ -1,4 +1,4 @@
-"""What a thread is there for, by its own stack."""
+"""The purpose of a thread, from its own stack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_threads_of_go() -> None:
 
 
 def test_threads_of_tokio() -> None:
-    """One of them drives epoll: for sockets of others, or for what wakes up its own process."""
+    """One of them drives epoll: for sockets of others, or for wake-ups by its own process."""
     worker = "tokio::runtime::scheduler::multi_thread::worker::"
     assert idles(waits("futex", "syscall", "tokio::runtime::scheduler::multi_thread::park::Inner"))
     drives = ("epoll_wait", "mio::poll::Poll::poll", f"{worker}Context::park_internal")

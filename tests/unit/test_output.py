@@ -1,4 +1,4 @@
-"""Where commands write: what is refused before the work, and whose hands nothing falls into."""
+"""Output files: errors before the work begins, and no file falls into others' hands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act for a
 
 
 def kinds(folder: Path) -> dict[str, tuple[str, str]]:
-    """What cannot be written: by its path, why, and the way out."""
+    """The message for an unwritable file has its path, the reason, and the fix."""
     (folder / "directory").mkdir()
     os.mkfifo(folder / "fifo")
     (folder / "link").symlink_to("elsewhere")
@@ -83,14 +83,14 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
 def test_every_command_refuses_before_it_reads(
     command: list[str], run: Invoke, tmp_path: Path
 ) -> None:
-    """Also before it says that the recording is not there."""
+    """Also before the message that the recording is missing."""
     folder = tmp_path / "x"
     folder.mkdir()
     for path, (why, _) in kinds(folder).items():
         result = run(*command, path)
         assert result.exit_code == 1
         if command[0] == "record" and path.startswith("/dev/std"):
-            why = "a recording cannot be printed"  # nor by -o -, which others are told
+            why = "a recording cannot be printed"  # nor for -o -, which other commands accept
         assert result.stderr.startswith(f"fusetools: cannot write {path}\n  why: {why}"), path
 
 
@@ -113,7 +113,7 @@ def test_a_file_takes_its_place_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 class Other:
-    """A process of another user, which runs a function of ours until it is told to stop."""
+    """A process of another user that runs a function of ours until it is stopped."""
 
     def __init__(self, function: Callable[[Callable[[], bool]], int]) -> None:
         stop, self._stop = os.pipe()
@@ -135,7 +135,7 @@ class Other:
         assert os.read(self._told, 1) == b"x"
 
     def stop(self) -> int:
-        """What the function returned."""
+        """Return the function's result."""
         os.close(self._stop)
         with os.fdopen(self._told) as told:
             os.waitpid(self.pid, 0)
@@ -153,7 +153,8 @@ def theirs() -> Iterator[Path]:
 
 
 def swap(folder: Path, target: Path, go_on: Callable[[], bool]) -> int:
-    """The owner of a directory swaps what root makes in it for directories of links; how often."""
+    """The owner of a directory replaces root's new files there by directories of links; how
+    often."""
     os.chdir(folder)
     count = 0
     while go_on():
@@ -177,7 +178,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "100"))  # make test-races: 1,000
 def test_nothing_of_roots_is_touched_in_another_users_directory(
     theirs: Path, tmp_path: Path
 ) -> None:
-    """Rounds against a process that renames all it sees."""
+    """Rounds against a process that renames all files that it sees."""
     secret = Path(f"{theirs}-secret")
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -201,7 +202,7 @@ def test_nothing_of_roots_is_touched_in_another_users_directory(
         secret.unlink()
     assert seen == ("root's", 0o600, 0)
     assert swaps > ROUNDS // 10 and written > ROUNDS // 10
-    for path in theirs.rglob("*"):  # nothing of what they made was written to
+    for path in theirs.rglob("*"):  # nothing was written to the files that it made
         if path.is_file() and not path.is_symlink() and path.stat().st_uid == 65534:
             assert path.stat().st_size == 0, path
 
@@ -239,7 +240,7 @@ def test_root_writes_for_a_user_only_where_the_user_may(tmp_path: Path, theirs: 
     Output(str(sticky / "y"), NOBODY).close()
 
 
-# What a killed recording left
+# Remains of a killed recording
 
 
 def left(folder: Path, content: bytes = b"events", ftraces: bytes | None = None) -> Note:
@@ -278,7 +279,7 @@ def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -
     kept.unlink()
     reclaim(
         left(tmp_path, ftraces=b"others"), tmp_path
-    )  # of another one: neither has the first name
+    )  # of another recording: neither has the first name
     assert ftraces.read_bytes() == b"more"
     names = {ftraces.name, "out.data.partial.1", "out.data.partial.1.ftrace"}
     assert set(os.listdir(tmp_path)) == names
@@ -442,7 +443,7 @@ def test_a_file_system_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 @as_root
 def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
-    """1,000 runs: who swaps their folder gets nothing of root's written over."""
+    """1,000 runs: a user who swaps their folder gets no file of root's overwritten."""
     secret = Path(f"{theirs}-secret")
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -491,7 +492,7 @@ def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
 
 @as_root
 def test_a_sweep_of_another_user_is_not_gone_on_with(tmp_path: Path) -> None:
-    """Its command would run as root, or as who invoked sudo."""
+    """Its command would run as root, or as sudo's caller."""
     one = Experiment(("id",), {}, trace=False, recording={"as_root": True})
     for name, change in (
         ("theirs", lambda path: os.chown(path / "sweep.json", 65534, 65534)),
@@ -573,7 +574,7 @@ def test_the_exit_status_says_what_is_missing(
 
 @pytest.mark.parametrize("kind", ["directory", "FIFO", "symbolic link"])
 def test_what_cannot_be_kept(tmp_path: Path, kind: str) -> None:
-    """FILE.old is looked at before anything begins."""
+    """FILE.old is checked before anything begins."""
     old = tmp_path / "x.old"
     make = {"directory": old.mkdir, "FIFO": lambda: os.mkfifo(old)}
     make.get(kind, lambda: old.symlink_to("y"))()

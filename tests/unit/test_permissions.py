@@ -1,4 +1,4 @@
-"""Who may see what: the decisions alone, and reading with another user's rights."""
+"""Permission decisions alone, and reading with another user's rights."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_probe_set_that_is_nested_too_deeply(tmp_path: Path) -> None:
 
 @as_root
 def test_a_users_file_is_read_with_the_users_rights(tmp_path: Path) -> None:
-    """Neither its content nor whether there is such a file is told."""
+    """Neither its content nor its existence is revealed."""
     secret = tmp_path / "secret.toml"
     secret.write_text("about = ['hunter2']\n")
     for path in (secret, tmp_path / "none.toml"):  # nobody may not enter pytest's directory
@@ -190,14 +190,14 @@ BECOME = "import os; os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(
     [
         ("", False),
         (BECOME + "os.execvp('sleep', ['sleep', '1000'])", True),
-        (BECOME, False),  # it may still hold what root had
+        (BECOME, False),  # it may still hold root's data
         (EFFECTIVE, False),
         (GROUP + "os.execvp('sleep', ['sleep', '1000'])", False),
         (BECOME + HIDE, False),
     ],
 )
 def test_whose_memory_a_user_may_read(code: str, readable: bool) -> None:
-    """What the kernel says, by all of a process's numbers, and whether it was setuid."""
+    """The kernel decides by all of a process's numbers, and by whether it was setuid."""
     wait = "print(flush=True); import time; time.sleep(1000)"
     before, _, exec_ = code.partition("os.execvp")
     script = before + (f"print(flush=True); os.execvp{exec_}" if exec_ else wait)
@@ -214,7 +214,7 @@ def test_whose_memory_a_user_may_read(code: str, readable: bool) -> None:
 
 
 def test_a_daemon_that_ended_while_all_was_armed() -> None:
-    """Its number is another process's by now, for which nobody has checked anything."""
+    """Its number belongs to another process now, which nobody has checked."""
     mine = Mount("/a", "fuse.a", "a", 45, daemon_pid=os.getpid(), comm="a")
     plan = ProbePlan((Target(mine), Target(replace(mine, daemon_pid=None))), (), ())
     check_daemons(plan, None)

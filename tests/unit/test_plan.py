@@ -1,4 +1,4 @@
-"""The planner, on stored hosts: what would be recorded there."""
+"""The planner, on stored hosts: the recording that it plans there."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def make(
 
 
 def text(plan: ProbePlan, facts: HostFacts) -> str:
-    """A plan for people: what is recorded, the probes, perf's command line, what is missing."""
+    """Return a plan for people: events, probes, perf's command line, missing parts."""
     assert facts.perf is not None
     room = Sizes(32 << 20, 1 << 40)
     per_task = any(event.per_task for event in plan.events)
@@ -151,7 +151,8 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_plan_of_a_stored_host(kernel: str) -> None:
-    facts = replace(host(kernel), pid_max=1 << 15)  # the kernels' own; no stored facts have it
+    # Events of the kernels' own; no stored facts list them
+    facts = replace(host(kernel), pid_max=1 << 15)
     plan = bundled(facts, make(facts))
     golden.check(f"plan-{kernel}.txt", text(plan, facts))
     held("record-dry-run", to_json("record", summary(facts, plan)))
@@ -197,12 +198,12 @@ def test_system_calls_that_are_probes_are_left_out() -> None:
 
 
 def holds(condition: str, fields: Mapping[str, object]) -> bool:
-    """A tracepoint's filter, as the kernel takes it."""
+    """A tracepoint's filter, as the kernel accepts it."""
     if not condition:
         return True
     text = condition.replace("&&", " and ").replace("||", " or ").replace("!(", " not (")
     names = {**fields, "COMM": fields["prev_comm"], "common_pid": fields["prev_pid"]}
-    return bool(eval(text, {"__builtins__": {}}, names))  # our own filters
+    return bool(eval(text, {"__builtins__": {}}, names))  # filters that the planner makes
 
 
 PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 29_000}
@@ -215,13 +216,13 @@ PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 29_000}
 def test_each_switch_is_recorded_once(
     call_graph: str, frame_pointers: float, way: str, anew: bool
 ) -> None:
-    """And its stack: by the same event, or by perf beside ftrace."""
+    """With its stack: from the same event, or from perf beside ftrace."""
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     by_pid = way in ("by pid", "attach")
     facts = replace(facts, pid_max=1 << 22 if by_pid else 0)
     request: Request = Workload(command=("find",), call_graph=call_graph)
-    if way == "attach":  # it runs already, and is older than whatever begins now
+    if way == "attach":  # it runs already, and is older than any new process
         request = Caller(caller=31_000, call_graph=call_graph)
     first, also = (30_000, ()) if way != "attach" else (32_000, ((30_990, 31_001),))
     since = Since(first, 1 << 15 if anew else 1 << 22, also)
@@ -234,7 +235,7 @@ def test_each_switch_is_recorded_once(
     ):
         fields = {"prev_comm": before, "prev_pid": PIDS[before], "prev_state": state}
         fields |= {"next_comm": after, "next_pid": PIDS[after]}
-        # An event of the workload's cgroup is of what runs there.
+        # An event of the workload's cgroup belongs to a process in it.
         seen = [
             event
             for event in events
@@ -242,23 +243,23 @@ def test_each_switch_is_recorded_once(
             and (not event.workload or before == "find")
         ]
         wanted = way == "everybody" or bool({before, after} & {"cvmfs2", "find"})
-        # Whom it is switched to in a cgroup PERF_RECORD_SWITCH tells.
+        # PERF_RECORD_SWITCH reports the next task in a cgroup.
         if way == "cgroup" and not {before, after} & {"cvmfs2"}:
             wanted = before == "find"
         whole = [event for event in seen if event.ftrace == by_pid]
         assert len(whole) == wanted, (fields, seen)
-        if by_pid:  # and where no instance can be made after all
+        if by_pid:  # and if no instance can be made after all
             perfs = [event for event in alone if holds(since.filled(event.filter), fields)]
             assert len(perfs) == wanted and not any(event.ftrace for event in perfs)
             assert [e.stack for e in perfs if e.stack] == [e.stack for e in seen if e.stack]
         stacks = [event.stack for event in seen if event.stack]
         if not by_pid and before not in ("cvmfs2", "find"):
             continue
-        # Of a stranger a stack tells nothing.
+        # The stack of an unrelated thread shows nothing.
         assert len(stacks) == (wanted and before in ("cvmfs2", "find")), (fields, seen)
         if before == "cvmfs2" and wanted:
-            # A wait for somebody else has the stack with which its system call was entered; where
-            # the thread is preempted a copy would cost more than it tells.
+            # A wait for another thread has the stack with which its system call was entered.¶A copy
+            # at a preemption would cost more than it shows.
             copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
             own = copies and state == 2
             assert stacks == ["dwarf" if (call_graph == "dwarf" and by_pid) or own else "fp"]
@@ -283,7 +284,7 @@ def test_numbers_of_threads_begin_anew() -> None:
 
 
 def test_filters_of_a_caller_with_many_threads_fit() -> None:
-    """The kernel takes a page."""
+    """The kernel accepts a page."""
     names = {2024: [f"{'x' * 14}{n}" for n in range(8)]}
     numbers = ranges(list(range(100_000, 900_000, 777)), RANGES)
     facts = replace(host(), pid_max=1 << 22)
@@ -296,7 +297,7 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
 
 
 def test_details() -> None:
-    """Each records what those before it do; only the last one has stacks."""
+    """Each level records what the previous levels do; only the last one has stacks."""
     facts = replace(host(), pid_max=1 << 22)
     plans = [make(facts, Workload(command=("x",), detail=detail)) for detail in DETAILS]
     names = [{event.name for event in plan.events} for plan in plans]
@@ -313,16 +314,16 @@ def test_details() -> None:
     assert names[2] - names[1] == {planner.CLOCK}
     assert not any(event.stack for plan in plans[:2] for event in plan.events)
     assert plans[1].probes == plans[2].probes
-    # Names of files are of what latency does not tell.
+    # Names of files answer other questions than latency does.
     found = set(plans[1].probes) - set(plans[0].probes)
     assert {probe.role for probe in found} == {"inode"}
     assert not any(probe.role == "inode" for probe in plans[0].probes)
-    # Nothing that was not asked for is missing.
+    # Nothing is missing that was not requested.
     assert Code.NO_RAW_SYSCALLS not in {one.code for one in plans[0].missing}
 
 
 def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
-    """Of each event by whom it is recorded: ftrace, perf, or a part of it by each."""
+    """Return the recorder of each event: ftrace, perf, or some of the events by each."""
     found: dict[str, set[bool]] = {}
     for event in make(facts, request).events:
         found.setdefault(event.name, set()).add(event.ftrace)
@@ -354,7 +355,7 @@ def test_ftrace_records_what_has_no_stack() -> None:
         plan = make(facts, Workload(command=("x",), detail=detail))
         assert all(event.ftrace for event in plan.events), detail
         assert [event.name for event in plan.events].count("sched:sched_switch") <= 1
-        # Of an event there is one filter in an instance.
+        # An instance has one filter per event.
         assert len({event.name for event in plan.events}) == len(plan.events)
         assert not plan.switch_records and not any(event.workload for event in plan.events)
         assert plan.by_pid == (detail == "stages")
@@ -362,16 +363,16 @@ def test_ftrace_records_what_has_no_stack() -> None:
     assert {name for name, by in stacks.items() if False in by} == {
         "sched:sched_switch",
         planner.CLOCK,
-        "raw_syscalls:sys_enter",  # copies of the daemon's stacks, of calls in which it waits
+        "raw_syscalls:sys_enter",  # copies of the daemon's stacks, in calls in which it waits
     }
-    # ftrace is told of all of them; the workload is known there by numbers of its threads.
+    # ftrace gets the numbers of all threads of the workload.
     assert stacks["sched:sched_switch"] == stacks["raw_syscalls:sys_enter"] == {False, True}
     assert stacks[planner.CLOCK] == {False} and stacks[THREADS] == {True}
     plan = make(facts, Workload(command=("x",)))
     assert plan.by_pid and not plan.switch_records
     assert not any(event.workload for event in plan.events)
     assert all(event.stack == "" for event in plan.events if event.ftrace)
-    # Who attaches has no workload, and names of files as they happen are wanted at once.
+    # With --attach there is no workload, and names of files are needed immediately.
     assert by_ftrace(facts, Attach(detail="stages"))["sched:sched_switch"] == {True}
     assert not any(True in by for by in by_ftrace(facts, Stream()).values())
 
@@ -421,11 +422,11 @@ def test_a_request_has_the_stack_of_its_callers_wait() -> None:
         return next(e.stack for e in plan.events if e.name == "fuse:fuse_request_send")
 
     assert begin(Workload(command=("x",))) == ""
-    assert begin(Attach()) == "fp"  # nobody's waits are recorded but the daemon's
+    assert begin(Attach()) == "fp"  # only the daemon's waits are recorded
 
 
 def test_a_plan_is_shown() -> None:
-    """All that would be recorded, and nothing else, as text and as JSON."""
+    """Everything that would be recorded, and nothing else, as text and as JSON."""
     facts = host()
     plan = make(facts)
     shown = render(summary(facts, plan))
@@ -513,7 +514,8 @@ def test_which_probe_set() -> None:
 
 
 def test_handlers_of_libfuse() -> None:
-    """What the library calls a low-level daemon's callbacks by: its inodes, names and sizes."""
+    """The library's functions that call a low-level daemon's callbacks, with inodes, names and
+    sizes."""
     program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_add_direntry_plus"))
     one = mount(comm="lowlevel", libraries=(program, FUSE))
     names = ("do_lookup", "do_read", "do_rename2", "do_init", "fuse_add_direntry_plus")
@@ -534,7 +536,7 @@ def test_handlers_of_libfuse() -> None:
     assert (read["size"], read["off"]) == ("+16(%dx):u32", "+8(%dx):s64")
     assert dict(found["do_rename2"].arguments)["name"] == "+16(%dx):string"
     assert found["fuse_add_direntry_plus"].role == "listed"
-    # A library without such a table is no worse off than before, nor is it called stripped.
+    # A library without such a table gets the same plan as before, and is not reported as stripped.
     plan = make(host("6.18", one))
     assert [p.function for p in plan.probes if p.role == "reply"] == [
         "fuse_reply_err",
@@ -544,8 +546,8 @@ def test_handlers_of_libfuse() -> None:
 
 
 def test_a_stripped_library() -> None:
-    """Its replies are recorded, and what is missing is said; with a set that was asked for nothing
-    else takes its place."""
+    """Its replies are recorded, and the missing part is reported; a requested set is never
+    replaced."""
     symbols = {**SYMBOLS, CALLBACKS.host_path: []}
     plan = make(host(), symbols=symbols)
     assert plan.targets[0].probe_set is not None and plan.targets[0].probe_set.name == "libfuse"
@@ -570,7 +572,7 @@ def test_a_stripped_library() -> None:
 
 
 def test_a_library_that_cannot_be_read() -> None:
-    """One mount's trouble is its own."""
+    """One mount's trouble does not affect others."""
     odd = replace(library("libfuse3.so.3", 77), host_path="/srv/x")
     other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
     facts = host("6.18", mount(), other)
@@ -587,7 +589,7 @@ def test_a_library_that_cannot_be_read() -> None:
 
 
 def test_a_process_that_serves_other_mounts_too() -> None:
-    """Whose its calls are is not known without those: so the other mounts are named."""
+    """Without these it is unknown whose calls they are: so the other mounts are named."""
     mounts = mount("/a b"), mount("/c", connection=46), mount("/d", connection=47, daemon_pid=9)
     facts = host("6.18", *mounts, mount("/bound", connection=46))
 
@@ -653,7 +655,8 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
 
 @pytest.mark.parametrize("handlers", [("do_lookup", "do_getattr", "do_destroy"), ()])
 def test_which_request_a_callback_is_for(handlers: tuple[str, ...]) -> None:
-    """libfuse's own handlers tell it, where they are known; what these call is dear to probe."""
+    """libfuse's own handlers report it, if they are known; probes on the functions that these call
+    are expensive."""
     program = replace(library("daemon", 8), imports=("fuse_main_real",))
     one = mount(libraries=(program, FUSE), program=program.path)
     names = ("fuse_fs_getattr", "fuse_req_userdata", "fuse_reply_err", *handlers)
@@ -670,13 +673,13 @@ def test_which_request_a_callback_is_for(handlers: tuple[str, ...]) -> None:
     [
         ("libfuse3.so.3.14.0", "+16(%r9):u64", "+16(%cx):u64", "+16(%si):u64"),
         ("libfuse.so.2.9.9", "+24(%r9):u64", None, "+24(%si):u64"),
-        ("daemon", None, None, None),  # which version is inside is not known
+        ("daemon", None, None, None),  # the version inside is unknown
     ],
 )
 def test_handles_of_open_files(
     file: str, read: str | None, getattr: str | None, opened: str | None
 ) -> None:
-    """By the version of libfuse: of a daemon that wants no paths they are all that it is given."""
+    """By the version of libfuse: a daemon that wants no paths gets nothing else."""
     one = mount(libraries=(library(file, 8),), program=library(file, 8).path)
     names = (
         "fuse_fs_read",
@@ -689,13 +692,13 @@ def test_handles_of_open_files(
     plan = make(host("6.18", one), symbols={**SYMBOLS, library(file, 8).host_path: rows})
     handles = {p.function: dict(p.arguments).get("fh") for p in plan.probes if p.role != "return"}
     assert [handles[name] for name in names[:3]] == [read, getattr, opened]
-    # A symbolic link's own path, not what it leads to.
+    # A symbolic link's own path, not its target's.
     links = [p for p in plan.probes if p.function == "fuse_fs_symlink" and p.role == "entry"]
     assert [dict(p.arguments)["name"] for p in links] == ["+0(%dx):string"]
 
 
 def test_programs_with_everything_inside() -> None:
-    """Static ones, Rust's and Go's: by the symbols that they have."""
+    """Static programs, Rust's and Go's: by their symbols."""
     program = library("prog", 8)
     rust = "<hello::HelloFS as fuser::Filesystem>::lookup"
     go = "github.com/hanwen/go-fuse/v2/fuse.doLookup"
@@ -724,7 +727,7 @@ def test_programs_with_everything_inside() -> None:
 
 
 def test_arguments_of_go_are_in_registers_since_1_18() -> None:
-    """Before that they lie on the stack; where, differs."""
+    """Before that version they lie on the stack, at different places."""
     for runtime, arguments in (
         ("Go", {"unique": "+8(+24(%bx)):u64", "name": "+40(+24(%bx)):string"}),
         ("Go (before 1.18)", {}),
@@ -765,7 +768,7 @@ def test_names_of_events(function: str, shown: str, event: str) -> None:
 
 
 def test_what_compilers_append() -> None:
-    """A part of a function is not the function; where its arguments have moved none is read."""
+    """A part of a function is not the function; if its arguments have moved, none is read."""
     lookup = NAMES[0]
     suffixes = (".part.0", ".llvm.4711", ".isra.0", ".constprop.1", ".lto_priv.0")
     names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
@@ -856,7 +859,7 @@ def test_call_graphs() -> None:
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
     assert "--kernel-callchains" not in argv("fp")
-    # The kernel copies the memory of those processes alone.
+    # The kernel copies the memory of these processes alone.
     copied = "call-graph=dwarf,stack-size=8192"
     assert " record -p 7,8 " in per_task("dwarf") and " -a " not in per_task("dwarf")
     assert f"-e sched:sched_switch/{copied}/ --filter" in per_task("dwarf")
@@ -884,7 +887,7 @@ def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
 
 
 def test_who_tells_names() -> None:
-    """The kernel, of the mounts whose daemons do not."""
+    """Names come from the kernel for mounts whose daemons do not report them."""
     silent = mount("/mnt/silent", connection=46, daemon_pid=2025, comm="silentd", libraries=(FUSE,))
     facts = host("6.1", mount(), silent)
     roles = ("asked", "about", "sized", "answered", "forgotten")
@@ -912,7 +915,7 @@ def test_perf_writes_much_at_once() -> None:
 
     assert "--mmap-flush 256K" in argv(knows, sizes(2, 1 << 40))
     assert "--mmap-flush" not in argv(facts.perf, sizes(2, 1 << 40))
-    # A flight recorder's buffers are written whole, a pipe at once.
+    # A flight recorder's buffers are written completely, a pipe's immediately.
     assert "--mmap-flush" not in argv(knows, Sizes(1 << 20, 0))
 
 
@@ -921,7 +924,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
 
 
 def test_which_system_calls_have_a_copied_stack() -> None:
-    """Each is recorded once, with its stack where a thread sleeps in it for somebody else."""
+    """Each call is recorded once, with its stack if the thread sleeps in it for another one."""
     libc = replace(library("libc.so.6", 9), frame_pointers=0.2)
     plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Workload(command=("x",)))
     events = [e for e in plan.events if e.name == "raw_syscalls:sys_enter" and not e.workload]
@@ -937,7 +940,7 @@ def test_which_system_calls_have_a_copied_stack() -> None:
 
 
 def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
-    """By what the host's facts say of its files, libc among them; each switch in one event only."""
+    """By the host's facts about its files, including libc; each switch is in one event only."""
     auto = Workload(command=("x",), call_graph="auto")
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
     own = replace(CALLBACKS, frame_pointers=1.0)
@@ -969,11 +972,11 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     line = with_threads(["--filter", own_thread], [7, 8])
     assert line[1].startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
     assert with_threads([own_thread], range(999))[0].startswith("(common_pid == -1) && ")
-    # The samples are everybody's.
+    # The samples concern all processes.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
 
-    # Each daemon by its own files; where all of them keep frame pointers, or another way is asked
-    # for, nothing is copied.
+    # Each daemon is judged by its own files; if all keep frame pointers, or another way is
+    # requested, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
     two = switches(make(host("6.18", client, whole), auto))
     assert two[1] == (sleeps, "dwarf", False) and "b" in two[2][0]
@@ -989,7 +992,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
 
 
 def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
-    """Of all others a stack tells nothing: of the fcntl of each opendir, say."""
+    """Stacks of all other calls show nothing: of the fcntl in each opendir, for example."""
     told = [n for n in range(-1, 600) if holds(tasks.WAITS, {"id": n, **SWITCH})]
     assert told == sorted(n for first, last in tasks._WAITS for n in range(first, last + 1))
     # asm/unistd_64.h: poll, flock, futex, epoll_wait, clock_nanosleep, ppoll, io_uring_enter.
@@ -1044,7 +1047,7 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
         plan = make(replace(facts, mounts=mounts, pid_max=pid_max), request)
         return {e.name for e in plan.events} & set(READS)
 
-    # Nothing where there is nothing to copy, as each event takes time to arm.
+    # Nothing if there is nothing to copy, as each event takes time to arm.
     assert recorded(a) and not recorded(whole) and not recorded(replace(a, streams=()))
     assert not recorded(a, call_graph="fp") and not recorded(a, detail="stages")
     assert not recorded(a, call_graph="dwarf", pid_max=1 << 22)
@@ -1063,13 +1066,13 @@ def test_buffers_and_limit() -> None:
     assert sizes(128, big, copies=True).buffer == 4 << 20
     assert sizes(128, big).buffer == 4 << 20
     assert sizes(2048, big).buffer == 256 << 10
-    # perf refuses more than a quarter of its buffer
+    # perf rejects more than a quarter of its buffer
     assert (sizes(2, big).left, sizes(2048, big).left) == (256 << 10, 64 << 10)
     for cpus, free in ((2, 4 << 20), (2, 100 << 20), (64, 10 << 30)):
         room = sizes(cpus, free)
-        # twice the file and what the buffers hold must fit
+        # twice the file and the buffers' content must fit
         assert 2 * (room.limit + room.buffer * cpus) <= free
-        # where both write: perf's twice, and three times what ftrace's takes
+        # if both write: twice perf's part, and three times ftrace's
         room = sizes(cpus, free, both=True)
         assert 5 * room.limit + 2 * room.buffer * cpus <= free
 
@@ -1078,7 +1081,7 @@ def test_buffers_and_limit() -> None:
 @pytest.mark.parametrize("mounts", [1, 2])
 @pytest.mark.parametrize("machine", ["x86_64", "i386"])
 def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
-    """For stages only those that take a request or answer it, of a daemon that is no caller, and
+    """Stages need only calls that take a request or answer it, of a daemon that is no caller and
     whose calls have the machine's numbers."""
     more = [mount("/cvmfs/atlas.cern.ch", connection=46, daemon_pid=2050)][: mounts - 1]
     own = mount(libraries=(replace(library("libc.so.6", 9), machine=machine),))

@@ -1,4 +1,4 @@
-"""Probes that share an event: where the kernel takes them, and only those that are alike."""
+"""Probes that share an event: on kernels that support it, and only probes that are alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusetools.plan.bundles import LONGEST, bundled, can_be_numbered, unbundled
 from fusetools.plan.events import RETURN
 from fusetools.plan.planner import ProbePlan
 
-# Multi-probe events and constants came with that.
+# Multi-probe events and constants appeared in that version.
 BEFORE_5_4 = ("3.10", "4.4", "4.15", "4.18", "5.3")
 
 
@@ -28,7 +28,7 @@ def test_every_probe_is_recorded_once(kernel: str) -> None:
     names = Counter(event.name for event in shared.events)
     for probe in shared.probes:
         assert names[probe.recorded_as] == 1
-    # What is no probe's is as it was, in its order.
+    # Other lines than probes keep their order.
     ours = {probe.event for probe in plan.probes} | {p.recorded_as for p in shared.probes}
     rest = [event for event in plan.events if event.name not in ours]
     assert [event for event in shared.events if event.name not in ours] == rest
@@ -67,7 +67,7 @@ def test_the_probes_of_an_event_are_alike_and_told_apart() -> None:
 
 
 def test_probes_of_different_numbers_share_an_event() -> None:
-    """A text is read in the daemon's memory, so it cannot stand for none."""
+    """A text is read from the daemon's memory, so it cannot stand for none."""
     plan = without("6.1")
     of_daemon = [probe for probe in plan.probes if not probe.in_kernel]
     assert len({probe.arguments for probe in of_daemon if probe.kind == "p"}) > 4
@@ -97,7 +97,7 @@ def test_an_event_with_many_arguments_is_not_shared() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_recordings_at_once_share_no_event(kernel: str) -> None:
-    """Nor a name of one, by which the kernel tells how often each was hit."""
+    """The kernel reports hits per event name, so no name is shared either."""
     plan = without(kernel)
     if not can_be_numbered(host(kernel).fetch_args):
         assert kernel in BEFORE_5_4
@@ -111,7 +111,7 @@ def test_recordings_at_once_share_no_event(kernel: str) -> None:
             events = Counter(event.name for event in one.events)
             names = {probe.recorded_as for probe in one.probes}
             assert {events[name] for name in names} == {1}
-            # The rest is the kernel's, and everybody's.
+            # The remaining events are the kernel's, and concern all processes.
             assert not [name for name in set(events) - names if name.startswith("fuse_")]
             for probe in one.probes:
                 name = probe.recorded_as.partition(":")[2]

@@ -1,4 +1,4 @@
-"""What is counted without a recording, and reading what perf stat wrote."""
+"""Counting without a recording, and reading perf stat's output."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_what_was_not_counted_is_no_zero(text: str) -> None:
 
 
 def test_what_else_is_counted_is_said() -> None:
-    """A mount that was not asked for, of the same files, and calls inside calls; calls of a known
-    daemon are counted by its number."""
+    """An unrequested mount of the same files, and calls inside calls: calls of a known daemon are
+    counted by its number."""
     ours, other = test_plan.mount(), test_plan.mount(path="/cvmfs/other.cern.ch")
     other = replace(other, connection=46, daemon_pid=4711)
     strange = replace(other, path="/mnt", connection=47, libraries=())

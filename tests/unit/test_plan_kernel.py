@@ -1,4 +1,4 @@
-"""Which kernel functions are taken, and how they tell which request it is."""
+"""Selection of kernel functions, and how each identifies its request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def without(facts: HostFacts, *gone: str, instead: tuple[str, ...] = ()) -> Host
 
 
 def stage(plan: KernelPlan, role: str) -> list[str]:
-    """The events that stand for a stage."""
+    """The events of each stage."""
     probes = [probe.event for probe in plan.probes if probe.role == role]
     named = {"begin": "send", "sent": "sent", "end": "end"}[role]
     return probes + [e.name for e in plan.events if e.name == f"fuse:fuse_request_{named}"]
@@ -58,7 +58,7 @@ def test_every_stage_is_told_by_one_event(name: str) -> None:
     if "kprobe" not in facts.dynamic_events:
         assert not plan.probes and not plan.graph
         return
-    # Requests that go by io_uring pass functions of their own.
+    # Requests over io_uring pass functions of their own.
     by_ring = [event for event in stage(plan, "begin") if "_uring_" in event]
     assert by_ring == (RINGS if name == "6.14" else [])
     assert [len(set(stage(plan, role)) - set(by_ring)) for role in ROLES] == [1, 1, 1]
@@ -92,7 +92,8 @@ def test_requests_by_io_uring_that_cannot_be_probed_are_named() -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_arguments_are_those_that_were_recorded_on_that_kernel(name: str) -> None:
-    """data/kernels holds recordings whose probes had these, by hand, and gave the right values."""
+    """data/kernels holds recordings whose probes had these offsets, set by hand, and reported the
+    right values."""
     path = data.find(f"kernels/{REAL[name]}/recording/probes.txt")
     recorded = {}
     for line in path.read_text().splitlines():
@@ -112,7 +113,7 @@ def test_arguments_are_those_that_were_recorded_on_that_kernel(name: str) -> Non
 
 
 def test_requests_of_virtiofs_pass_a_function_of_its_own() -> None:
-    """Its module's types are not read: it takes what the device's function takes."""
+    """Its module's types are not read: it takes the parameter of the device's function."""
     plan = kernel.plan(without(host("6.12"), instead=("virtio_fs_send_req",)), [45])
     device, virtiofs = (probe for probe in plan.probes if probe.role == "begin")
     names = ["fuse_kernel:fuse_dev_queue_req", "fuse_kernel:virtio_fs_send_req"]
@@ -172,7 +173,7 @@ def test_where_a_request_has_no_number_yet_all_stages_tell_its_address() -> None
         "req=$arg2:u64"
     )
     assert all("req" in dict(probe.arguments) for probe in plan.probes)
-    # the kernel's own events do not, and one says 0
+    # the kernel's own events do not report it, and one reports 0
     assert not any(event.name.startswith("fuse:") for event in plan.events)
     newer = {event.name for event in kernel.plan(host("7.2"), [45]).events}
     assert {"fuse:fuse_request_send", "fuse:fuse_request_sent", "fuse:fuse_request_end"} < newer
@@ -201,8 +202,10 @@ def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
 
 
 def test_where_a_request_s_number_is_without_btf() -> None:
-    """By the table, and as the BTF of a 5.4 has it. (In guests with each of these kernels those
-    numbers were the ones that the daemon was given.)"""
+    """By the table, and by the BTF of a 5.4.
+
+    (In guests with each of these kernels the daemon received the same numbers.)
+    """
 
     def told(facts: HostFacts) -> tuple[str, str, str]:
         probes = {probe.role: probe for probe in kernel.plan(facts, [45], "kprobe").probes}
@@ -275,12 +278,12 @@ def test_an_unknown_layout_is_said_and_the_rest_goes_on() -> None:
 
 
 def test_a_table_s_offsets_leave_nothing_out() -> None:
-    """Filters on the connection only where BTF says where it is: else all would be lost."""
+    """Filter on the connection only if BTF tells its place: otherwise all events would be lost."""
     told = kernel.plan(host("6.1"), [45, 46])
     assert {event.filter for event in told.events} == {
         "connection==45 || connection==46",
         "write==1 && (connection==45 || connection==46)",
-        "",  # the return of a wait cannot be told apart before 6.12, so its entry is not
+        "",  # before 6.12 the return of a wait cannot be told apart, so its entry is left out
     }
     table = kernel.plan(host("5.10"), [45])
     assert {event.filter for event in table.events} == {"", "write==1"}
@@ -294,7 +297,7 @@ def test_no_return_probe_cuts_stacks_where_function_graph_tells_the_return() -> 
         assert [p.role for p in plan.probes if p.place == "request_wait_answer"] == ["entry"]
         assert {event.name for event in plan.events} >= {probe.event for probe in plan.probes}
         assert not [event for event in plan.events if event.name.endswith("__return")]
-        # Durations that nothing else tells are kept, and the price is said.
+        # Durations from a single source are kept, and their cost is reported.
         for kept in (
             kernel.plan(facts, [45], "kprobe"),
             kernel.plan(facts, [45], functions=("fuse_lookup",)),
@@ -318,7 +321,7 @@ def test_backends() -> None:
     only = kernel.plan(facts, [45], "tracepoint")
     assert (only.probes, only.graph) == ((), ())
     assert only.missing[-1].code is Code.TRACEPOINTS_ONLY
-    # without trace-cmd: kprobes, and it is said what would bring more
+    # without trace-cmd: kprobes, and a report of what would improve it
     bare = kernel.plan(replace(facts, trace_cmd=None), [45])
     assert {p.function for p in bare.probes if p.role == "entry"} == entries
     assert bare.missing[-1].code is Code.NO_TRACE_CMD
@@ -347,7 +350,8 @@ def test_functions_of_one_s_own() -> None:
     pairs = kernel.plan(facts, [45], "kprobe", ("fuse_lookup*",))
     entries = {p.function for p in pairs.probes if p.role == "entry"}
     assert entries == {"fuse_lookup", "fuse_lookup_name", "request_wait_answer"}
-    for backend in ("auto", "graph", "kprobe"):  # said once, and the requests are still recorded
+    # Reported once, and the requests are still recorded
+    for backend in ("auto", "graph", "kprobe"):
         none = kernel.plan(facts, [45], backend, ("nothing_*",))
         assert none.missing.count(absent) == 1
         assert not none.graph
@@ -362,7 +366,7 @@ def test_no_event_is_made_twice() -> None:
             assert len(events) == len(set(events))
             names = [event.name for event in plan.events]
             assert len(names) == len(set(names)) and set(events) <= set(names)
-            for event in events:  # what perf's parser takes for a modifier, or the kernel refuses
+            for event in events:  # a modifier for perf's parser, or a name that the kernel rejects
                 assert re.fullmatch(r"fuse_kernel:[A-Za-z_]\w{2,}", event)
 
 
@@ -371,7 +375,7 @@ OF_NAMES = ["asked", "asked_second", "about", "about_async", "sized", "answered"
 
 @pytest.mark.parametrize("name", REAL)
 def test_names_of_files(name: str) -> None:
-    """By the offsets of the members, as that kernel's types (5.10: its debug symbols) say them."""
+    """By the offsets of the members in that kernel's types (5.10: from its debug symbols)."""
     probes, events = kernel.names(host(name), [45, 46])
     assert [probe.event for probe in probes] == [f"fuse_kernel:{name}" for name in OF_NAMES]
     assert {probe.layer for probe in probes} == {"request"}
@@ -406,4 +410,4 @@ def test_kernels_that_do_not_tell_names() -> None:
     assert kernel.names(facts, [45], "tracepoint") == nothing
     assert kernel.names(without(facts, "fuse_queue_forget"), [45]) == nothing
     assert kernel.names(host("6.18"), [45]) == nothing  # no kprobes
-    assert kernel.names(host("5.4"), [45]) == nothing  # where the arguments are is not known
+    assert kernel.names(host("5.4"), [45]) == nothing  # the arguments' places are unknown

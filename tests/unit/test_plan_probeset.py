@@ -1,4 +1,4 @@
-"""Probe sets: those that come with fusetools, and what is said of mistakes."""
+"""The installed probe sets, and error messages about mistakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def matches(group: Group, name: str) -> bool:
 
 def test_builtin() -> None:
     sets = {one.name: one for one in builtin()}
-    # of a file system, of an API, the generic one, those that look into the daemon's program
+    # sets of a file system, of an API, the generic one, and those that look into the daemon's
+    # program
     assert list(sets) == ["cvmfs", "libfuse_highlevel", "libfuse", "fuser", "gofuse"]
     cvmfs, libfuse = sets["cvmfs"], sets["libfuse"]
     callbacks, inodes, stub = cvmfs.groups
@@ -49,7 +50,7 @@ def test_builtin() -> None:
 
 
 def test_the_worked_examples() -> None:
-    """One for each language: what docs/probe-sets.md shows is a probe set as it stands there."""
+    """One for each language: docs/probe-sets.md shows complete probe sets."""
     text = (ROOT / "docs" / "probe-sets.md").read_text()
     _, examples = text.split("\n## Examples\n")
     shown = dict(part.split("\n", 1) for part in examples.split("\n### ")[1:])

@@ -1,4 +1,4 @@
-"""Which files may have return probes: what could be killed by one has none."""
+"""Files that may have return probes: none that a return probe could kill."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_seccomp() -> None:
     sealed = replace(MOUNT, seccomp=True)
     assert code(no_returns(FACTS, FILE, sealed)) is Code.RETURNS_SECCOMP
     unknown = replace(FACTS, uretprobe_filtered=None)
-    assert code(no_returns(unknown, FILE, sealed)) is Code.RETURNS_SECCOMP  # it could not be shown
+    assert code(no_returns(unknown, FILE, sealed)) is Code.RETURNS_SECCOMP  # it could not be read
     assert no_returns(replace(FACTS, uretprobe_filtered=False), FILE, sealed) is None
-    # those of 32 bits, and other machines, return by a breakpoint
+    # 32-bit programs, and other architectures, return by a breakpoint
     assert no_returns(FACTS, replace(FILE, machine="i386"), sealed) is None
     assert no_returns(replace(FACTS, arch="aarch64"), FILE, sealed) is None
 
@@ -57,7 +57,7 @@ def test_shadow_stacks() -> None:
 
 
 def test_who_shares_the_file() -> None:
-    """A probe is in the file: another mount's daemon has it too."""
+    """A probe is in the file: another mount's daemon runs it, too."""
     other = replace(MOUNT, path="/n", comm="other", daemon_pid=10, seccomp=True)
     both = replace(FACTS, mounts=(MOUNT, other))
     found = no_returns(both, FILE, MOUNT)
@@ -86,7 +86,7 @@ STATUS = "Name:\tx\nSeccomp:\t{}\nSeccomp_filters:\t1\nx86_Thread_features:\t{}\
     ],
 )
 def test_guards(tmp_path: Path, seccomp: str, features: str, expected: tuple[bool, bool]) -> None:
-    """Of any thread."""
+    """A filter of any thread counts."""
     for name, text in (
         ("9", ("0", "")),
         ("9/task/9", ("0", "")),
@@ -100,7 +100,7 @@ def test_guards(tmp_path: Path, seccomp: str, features: str, expected: tuple[boo
 
 
 def test_trial() -> None:
-    """A kernel without the system call filters nothing; on this one the trial has an answer."""
+    """A kernel without the system call filters nothing; on this one the trial gives an answer."""
     assert uretprobe.filtered("ffffffff81000000 T __x64_sys_read\n", "x86_64") is False
     assert uretprobe.filtered("", "aarch64") is False
     kallsyms = Path("/proc/kallsyms").read_text()
@@ -116,6 +116,6 @@ def test_registers() -> None:
     assert fetch("arg7", "x86_64") is None
     assert fetch("arg2", "aarch64", "aarch64", "go") == "%x1"
     assert fetch("arg2", "aarch64", "aarch64") == "%x1"
-    # of 32 bits: on the stack, or in other registers
+    # 32-bit: on the stack, or in other registers
     assert fetch("arg1", "x86_64", "i386") is None
     assert fetch("arg1", "aarch64", "arm") is None

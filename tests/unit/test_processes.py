@@ -30,7 +30,7 @@ def test_stat_is_what_the_kernel_answers_otherwise() -> None:
     assert own and own.state == "R"
     assert (own.parent, own.session) == (os.getppid(), os.getsid(0))
     ticks = os.sysconf("SC_CLK_TCK")
-    # The kernel rounds user and system time down, each by itself.
+    # The kernel rounds user and system time down separately.
     assert ticks * (before.user + before.system) - 2 <= own.ticks
     assert own.ticks <= ticks * (after.user + after.system) + 2
 
@@ -47,7 +47,7 @@ def test_a_name_does_not_hide_the_state(name: str) -> None:
         while (process := read_stat(HOST, pid)) is None or process.comm != name:
             assert os.waitpid(pid, os.WNOHANG) == (0, 0), process
         assert process.parent == os.getpid() and process.state in "RS"
-        # Started at the time, in s since boot, that its entry in /proc was made, within a second.
+        # Its start, in s since boot, is that of its entry in /proc, within a second.
         boot = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
         made = os.stat(f"/proc/{pid}").st_ctime - boot
         assert abs(process.start / os.sysconf("SC_CLK_TCK") - made) < 60
@@ -63,7 +63,7 @@ def test_what_is_no_stat(text: str) -> None:
 
 
 def test_cpu_time_of_another_process() -> None:
-    """As the process itself, and its parent after its end, see it."""
+    """The result equals that of the process itself, and that of its parent after its end."""
     code = (
         "import sys, time\n"
         "while time.process_time() < 0.05: pass\n"
@@ -83,7 +83,7 @@ def test_cpu_time_of_another_process() -> None:
 
 
 def test_who_may_record_what_is_made_now(tmp_path: Path) -> None:
-    """Who holds perf's events, and a perf whose files are just closed; nobody older."""
+    """Holders of perf's events, and a perf whose files are just being closed; no older ones."""
     rows = {
         10: ("cat", "S", 0, 100, "/dev/null"),
         11: ("monitor", "S", 0, 100, PERF_EVENT),

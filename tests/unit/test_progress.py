@@ -19,8 +19,10 @@ def test_time_left(seconds: float, text: str) -> None:
 
 @pytest.fixture
 def bar(monkeypatch: pytest.MonkeyPatch) -> Progress:
-    """On a terminal of 70 columns, where a second passes at each look at the clock. What clears a
-    line is not in what pytest sees, which is no terminal."""
+    """On a terminal of 70 columns, where a second passes at each read of the clock.
+
+    pytest sees no code that clears a line, as it is no terminal.
+    """
     ticks = iter(range(1000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
     monkeypatch.setenv("COLUMNS", "70")

@@ -1,4 +1,4 @@
-"""How a daemon gets more threads, by its library and its command line."""
+"""Advice to give a daemon more threads, by its library and its command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def daemon(library: str = V3, *options: str, program: str = "sshfs", parses: boo
         (daemon(V2, "-s"), 1, "without -s"),
         (daemon(V2, program="bindfs"), 1, "--multithreaded"),
         (daemon(V3, "--multithreaded", program="bindfs"), 10, "max_threads"),
-        # Nothing that is known limits it, or its own options are unknown.
+        # No known limit, or its own options are unknown.
         (daemon(), 1, ""),
         (daemon(V2), 10, ""),
         (daemon("libfuse3.so.3.10.5"), 10, ""),
@@ -56,7 +56,7 @@ def test_the_options_about_threads_and_no_others() -> None:
 
 @pytest.mark.parametrize(("period", "flags"), [(99, 1 << 10), (7, 0)])
 def test_sampled_tracepoints_are_refused(tmp_path: Path, period: int, flags: int) -> None:
-    """As perf record -F 99, or -c 7, makes them: only some events are there."""
+    """As perf record -F 99, or -c 7, makes them: only some events are present."""
     data = bytearray(DEMO.read_bytes())
     start, size, entry = (struct.unpack_from("<Q", data, at)[0] for at in (24, 32, 16))
     found = 0

@@ -1,4 +1,4 @@
-"""Every event and field that the native reader finds, held against stock perf and libtraceevent."""
+"""Every event and field of the native reader, compared with stock perf and libtraceevent."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class TraceEvent:
         lib.tep_set_loglevel(0)
         self.lib = lib
         self.tep = lib.tep_alloc()
-        # As perf does: the machine that recorded was of this one's kind.
+        # As perf does: the recording machine had this one's byte order.
         lib.tep_set_long_size(ctypes.c_void_p(self.tep), 8)
         for system, text in formats:
             lib.tep_parse_event(self.tep, text, len(text), system.encode())
@@ -171,7 +171,7 @@ class TraceEvent:
         return found
 
     def value(self, field: Section, raw: bytes) -> int | bytes:
-        """A number, or an array's bytes: as perf hands them to its scripts."""
+        """A number, or an array's bytes, as perf passes them to its scripts."""
         if not field.flags & IS_ARRAY:
             number = ctypes.c_ulonglong()
             assert (
@@ -194,7 +194,7 @@ class TraceEvent:
 
 
 def tracing_formats(perf_data: Path) -> list[tuple[str, bytes]]:
-    """(system, format text) from the file's tracing data, read here a second time."""
+    """Return (system, format text) from the file's tracing data, parsed here independently."""
     data = perf_data.read_bytes()
     start, size = struct.unpack_from("<QQ", data, 40)
     (features,) = struct.unpack_from("<Q", data, 72)
@@ -297,7 +297,7 @@ PRINTED = re.compile(r"\b(\w+)=(0x[0-9a-f]+|-?\d+)(?=[ ,)]|$)")
 def test_events_as_printed_when_recorded(
     dump: Path, recording: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The text that perf script printed on the recording's own host."""
+    """The output of perf script on the recording's own host."""
     name = request.node.callspec.params["recording"]
     printed = (DATA / name).with_name("perf-script.txt.zst")
     if not printed.exists():
@@ -360,7 +360,7 @@ EVENTS = [
 @needs_perf
 @pytest.mark.parametrize("mode", MODES)
 def test_own_recordings_equal_perf_script(dump: Path, tmp_path: Path, mode: str) -> None:
-    """What this host's perf writes, in each way it has: samples with stacks, switches, rounds."""
+    """Recordings of this host's perf in all its modes: samples with stacks, switches, rounds."""
     recording = record(tmp_path, MODES[mode], ["find", "/usr/share", "-maxdepth", "3"])
     theirs = perf_samples(recording)
     ours = list(dump_samples(dump, recording))
@@ -385,7 +385,7 @@ def test_a_killed_recorder_leaves_what_it_wrote(dump: Path, tmp_path: Path, mode
 def record(directory: Path, options: list[str], workload: list[str], kill: bool = False) -> Path:
     recording = directory / "perf.data"
     where = options if "-o" in options else [*options, "-o", str(recording)]
-    # A killed recorder has no time to write what it holds: it records the busy host, not a sleep.
+    # A killed recorder cannot write its buffers: record the busy host, not a sleep.
     which = ["-a", "--switch-events"] if kill else ["--switch-events"]
     command = ["perf", "record", "-q", "-m", "256", "-k", "CLOCK_MONOTONIC", *which, *EVENTS]
     with (recording if "-o" in options else Path(os.devnull)).open("wb") as out:
@@ -396,8 +396,8 @@ def record(directory: Path, options: list[str], workload: list[str], kill: bool 
         )
         assert process.stderr is not None
         if kill:
-            end = time.monotonic() + 120  # a hang, not a busy machine
-            before = None  # bytes that only describe what ran before the workload
+            end = time.monotonic() + 120  # timeout to detect a hang on a busy machine
+            before = None  # bytes that only describe processes from before the workload
             while before is None or recording.stat().st_size < before + (1 << 16):
                 assert time.monotonic() < end
                 if process.poll() is not None:

@@ -1,4 +1,4 @@
-"""The answers on recordings of the real CernVM-FS client and of four kernels."""
+"""Answers on recordings of the real CernVM-FS client and of four kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusetools.names import LAYERS
 
 CLIENT = "cernvmfs-6.1"
 KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
-# What the client does not time itself.
+# Callbacks that the client does not time itself.
 UNTIMED = {"cvmfs_statfs", "cvmfs_getxattr", "cvmfs_listxattr"}
 
 
@@ -32,7 +32,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def truth() -> dict[str, int]:
-    """The client's own counts over the recording."""
+    """Return the client's own counts over the recording."""
     after, before = (
         affairs.parse(data.find(f"{CLIENT}/client-{when}.txt").read_text())
         for when in ("after", "before")
@@ -84,7 +84,7 @@ def test_every_request_is_matched(client: Path) -> None:
 
 
 def pairs_of_perf_script(path: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """(start, duration, tid) of each call, by pairing the lines of stock perf script."""
+    """Return (start, duration, tid) of each call, by pairing the lines of stock perf script."""
     entered: dict[tuple[int, str], list[int]] = defaultdict(list)
     calls: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for event in events(path):
@@ -132,8 +132,8 @@ def test_columns_are_the_histograms(client: Path) -> None:
     found = [h for h in recording.hist(layers=["request"]).histograms if h.count]
     assert len(times) == sum(h.count for h in found) == 5525
     assert times.sum() == pytest.approx(sum(h.mean_ns * h.count for h in found if h.mean_ns))
-    # Every request of the client but FLUSH has a callback, and it runs inside the request or past
-    # its end, never before its begin.
+    # Every request of the client except FLUSH has a callback.¶The callback runs inside the request
+    # or past its end, never before its begin.
     seen = requests.callback_start_ns > 0
     assert (len(seen) - seen.sum(), set(requests.opcode[~seen])) == (1, {25})
     assert (requests.callback_start_ns[seen] > requests.begin_ns[seen]).all()
@@ -176,7 +176,7 @@ def test_four_kernels(kernel: str, tmp_path: Path, run: Invoke) -> None:
     assert by_name["daemon", "cvmfs_lookup", "lookup"] == 11
     assert by_name["request", "FUSE_GETATTR", "getattr"] == 12
     assert by_name["syscall", "newfstatat", "lookup"] == 10
-    # On 6.12 too, whose fuse:fuse_request_send says 0 for every request: by kprobes.
+    # On 6.12, too, whose fuse:fuse_request_send reports 0 for every request: by kprobes.
     assert found.facts.requests.matched == found.facts.requests.ended == 31
     assert not found.facts.losses.warnings
     result = run("hist", "-i", str(path), "lookup")

@@ -1,4 +1,4 @@
-"""Reasons: each code has a sentence, and nothing decides by a sentence."""
+"""Reasons: each code has a sentence, and no decision depends on a sentence."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ FIGURES: Mapping[str, int | float] = {
     "lists": 110,
     "cpu_share": 0.8,
 }
-# Other wordings of a code, by what differs.
+# Variants of a code's sentence, by what differs.
 OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.STRIPPED, {"part": "callbacks"}, ""),
     (Code.STRIPPED, {"part": "own_callbacks"}, ""),
@@ -167,7 +167,7 @@ def test_each_code_has_a_sentence() -> None:
 
 
 def test_the_sentences() -> None:
-    """The one place that holds the words: tests of decisions hold codes, subjects and figures."""
+    """The only place with the sentences: tests of decisions assert codes, subjects and figures."""
     reasons = [Reason(code, SUBJECT, FIGURES, layer="syscall") for code in Code]
     reasons += [Reason(c, {**SUBJECT, **s}, FIGURES, layer=layer) for c, s, layer in OTHERWISE]
     one = {"switches": 1, "callers": 2}
@@ -197,7 +197,8 @@ ROOT = Path(fusetools.__file__).parent
 
 
 def of_text(node: ast.AST) -> bool:
-    """Whether a part of an expression is a sentence, not a call of a method of that name."""
+    """Return whether a part of an expression is a sentence, and not a call of a method of that
+    name."""
     called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
     return any(
         isinstance(n, ast.Attribute) and n.attr in TEXTS and id(n) not in called
@@ -206,7 +207,7 @@ def of_text(node: ast.AST) -> bool:
 
 
 def decides(node: ast.AST) -> bool:
-    """Whether an expression compares a sentence, or looks for words in it."""
+    """Return whether an expression compares a sentence, or searches for words in it."""
     if isinstance(node, ast.Compare):
         sides = (node.left, *node.comparators)
         words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)

@@ -141,7 +141,7 @@ def test_users_do_not_lock_root_or_one_another_out(tmp_path: Path) -> None:
         assert len(numbers) == 2 * MOST_AT_ONCE and min(numbers) == ROOTS
         with Lock(["fusetools"], tmp_path) as roots, Lock(["fusetools"], tmp_path, uid=7) as other:
             assert (roots.number, other.number) == (0, ROOTS + 2 * MOST_AT_ONCE)
-    with contextlib.ExitStack() as held:  # not even all of them together
+    with contextlib.ExitStack() as held:  # all of them together do not suffice
         for number in range(NUMBERS - ROOTS):
             held.enter_context(Lock(["fusetools"], tmp_path, uid=1 + number % 40))
         with pytest.raises(Error):
@@ -185,7 +185,7 @@ def test_who_is_alone_refuses_a_second_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_lock_waits_for_who_is_in_the_way(tmp_path: Path, alone: bool) -> None:
-    """Either of the two is to be alone."""
+    """Each of the two requires to be alone."""
     heard: list[str] = []
     first = Lock(["fusetools", "record", "--", "find"], tmp_path)
     if not alone:
@@ -248,7 +248,7 @@ def test_the_note_names_no_other_instance(name: str) -> None:
 
 
 def instance_of(root: Path, name: str) -> Path:
-    """A folder that is as an instance is, as far as files can be."""
+    """A folder that resembles an instance, as far as files can."""
     path = root / "instances" / name
     for folder in ("events/fuse/send", "per_cpu/cpu0"):
         (path / folder).mkdir(parents=True)
@@ -325,7 +325,7 @@ def test_cgroup_hierarchy(tmp_path: Path) -> None:
         "/sys/fs/cgroup/unified",
         "/user.slice",
     )
-    # perf takes version 1's where it is mounted
+    # perf uses version 1's if it is mounted
     assert hierarchy(tmp_path, "7:perf_event:/a\n0::/b\n", v2 + v1) == (
         "/sys/fs/cgroup/perf_event",
         "/a",
@@ -361,7 +361,7 @@ def test_clean_puts_grace_periods_back(tmp_path: Path, monkeypatch: pytest.Monke
     setting = tmp_path / "rcu_expedited"
     setting.write_text("1")
     monkeypatch.setattr(graceperiods.expedite, "__defaults__", (setting,))
-    assert clean(State()).what == () and setting.read_text() == "1"  # somebody else's
+    assert clean(State()).what == () and setting.read_text() == "1"  # another user's
     assert clean(State(expedited=True)).what == ("the kernel's grace periods as they were",)
     assert setting.read_text() == "0"
 
@@ -385,7 +385,7 @@ def test_a_recorder_that_misses_the_first_signal_is_asked_again(tmp_path: Path) 
 
 @pytest.mark.parametrize("says", ["Captured and wrote 0.1 MB perf.data", "Woken up 1 times"])
 def test_a_perf_has_ended_once_it_says_that_all_is_written(tmp_path: Path, says: str) -> None:
-    """Its events, which it closes then, are waited for apart."""
+    """Waiting for its events, which it then closes, is separate."""
     go = tmp_path / "go"
     script = f"""end() {{
       echo '[ perf record: {says} ]'

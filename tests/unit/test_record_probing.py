@@ -1,4 +1,4 @@
-"""Probes that the kernel refuses: what is said of them, and what goes on."""
+"""Probes that the kernel refuses: the report, and what is still recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENT = "/usr/lib64/libcvmfs_fuse3.so.2.12.0"
 
 
 class Refusing:
-    """Takes no probe on what begins so."""
+    """The kernel refuses probes on names with this beginning."""
 
     def __init__(self, places: tuple[str, ...]) -> None:
         self.places = places
@@ -31,7 +31,7 @@ class Refusing:
 
 
 def made(monkeypatch: pytest.MonkeyPatch, *places: str) -> probing.Probing:
-    """What goes on where the kernel refuses these."""
+    """The probes that remain if the kernel refuses these."""
     recording = object.__new__(probing.Probing)
     recording.facts = host()
     recording.plan = make(host())

@@ -1,4 +1,4 @@
-"""trace-cmd: its command line, whether ftrace is free, and ftrace set again as it was."""
+"""trace-cmd: its command line, whether ftrace is free, and ftrace restored to its settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.record import tracecmd
 
 
 def tracefs(folder: Path, **files: str) -> Path:
-    """A tracefs that nobody uses, but for ``files``."""
+    """A tracefs that nobody uses, except for ``files``."""
     usual = {
         "current_tracer": "nop\n",
         "trace_clock": "[local] global counter mono\n",
@@ -109,7 +109,7 @@ def test_settings_are_restored_where_they_differ(tmp_path: Path) -> None:
         "buffer_size_kb",
         "set_ftrace_filter",
     ]
-    # plain files keep what is behind what was written
+    # plain files keep their old content behind a shorter new one
     assert (root / "current_tracer").read_text().startswith("nop\n")
     assert (root / "trace_clock").read_text().startswith("local\n")
     assert (root / "set_ftrace_filter").read_text() == ""
@@ -124,7 +124,7 @@ def test_lost_events_of_all_cpus(tmp_path: Path) -> None:
 
 
 def test_events_of_a_cpu_so_far(tmp_path: Path) -> None:
-    """Those that are read, those that are not, and those that were overwritten."""
+    """Events that are read, that are not read, and that were overwritten."""
     stats = tmp_path / "stats"
     text = "entries: 7\noverrun: 20\ncommit overrun: 1\nbytes: 444\noldest event ts:  1.000002\n"
     stats.write_text(text + "now ts:  6.5\ndropped events: 3\nread events: 100\n")
@@ -161,7 +161,7 @@ def test_one_clock_is_seen_in_the_data(tmp_path: Path) -> None:
     good = "".join(line(7, begin + 100) for _, begin, _ in calls)
     before = line(7, 5) + line(8, 1_000_000_100) + line(7, 1_000_000_950, "fuse_lookup")
     assert said(before + good) == ""
-    # On a busy mount function_graph saw much before perf began.
+    # On a busy mount function_graph recorded many calls before perf began.
     busy = "".join(line(7, 900_000_000 + i * 1000) for i in range(3 * tracecmd.CHECKED))
     assert said(busy + good) == ""
     assert "of 600 calls" in said(busy)

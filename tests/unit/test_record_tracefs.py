@@ -1,4 +1,4 @@
-"""What tracefs says of probes that it took: which are in the code, and the returns they missed."""
+"""tracefs's figures about probes: which are set, and the returns that they missed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_probes_that_are_not_in_the_code(tmp_path: Path) -> None:
 
 
 def test_returns_that_were_missed(tmp_path: Path) -> None:
-    """As Linux 5.10 gives them: 12,281 entries and 2,039 returns, and 5 faults in a handler."""
+    """As on Linux 5.10: 12,281 entries and 2,039 returns, and 5 faults in a handler."""
     fs = Tracefs(str(tmp_path))
     assert fs.missed_returns() == {}
     (tmp_path / "kprobe_profile").write_text(
@@ -48,7 +48,7 @@ def test_returns_that_were_missed(tmp_path: Path) -> None:
 
 
 def test_hits_of_probes_that_share_an_event(tmp_path: Path) -> None:
-    """uprobe_profile names the event in each probe's line: they come as they were made."""
+    """uprobe_profile names the event in each probe's line, in the order of their creation."""
 
     def uprobe(name: str, bundle: str = "") -> Probe:
         place = "/lib/libx.so:0x12"
@@ -64,7 +64,7 @@ def test_hits_of_probes_that_share_an_event(tmp_path: Path) -> None:
     fs = Tracefs(str(tmp_path))
     hits = {"fuse_daemon:x_open": 31, "fuse_daemon:x_alone": 7, "fuse_daemon:x_read": 11}
     assert fs.hits(probes) == hits
-    # Another's event of the same name: whose line is whose cannot be known.
+    # Another user's event has the same name: the owner of each line is unknown.
     assert fs.hits([probes[0], probes[1]]) == {"fuse_daemon:x_alone": 7}
     assert Tracefs(str(tmp_path / "nothing")).hits(probes) == {}
 
@@ -79,7 +79,7 @@ p:fuse_daemon/bundle_1 /lib/libx.so:0x0000000000000014 number=\\2:u16
 def test_probes_of_one_event_stay_while_it_may_be_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel would free them; an event of a single probe it refuses to remove."""
+    """The kernel would free them; it refuses to remove an event of a single probe."""
     (tmp_path / "uprobe_events").write_text(UPROBES)
     other = tmp_path / "instances" / "another"
     for place in (tmp_path, other):

@@ -1,4 +1,4 @@
-"""Recording: its catalogue, what it asks of the core, its errors."""
+"""Recording: its catalogue, its queries to the core, its errors."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
         (("lookup",), (), Filters(), LOOKUP | REQUESTS | SYSCALLS),
         (("lookup",), ("daemon",), Filters(), LOOKUP),
         (("cvmfs_lookup",), (), Filters(), LOOKUP),
-        # Whose caller returns without an answer was interrupted.
+        # A call that returns without an answer was interrupted.
         (("lookup",), ("request",), Filters(), REQUESTS | SYSCALLS),
         (("lookup",), ("syscall",), Filters(), REQUESTS | SYSCALLS),
         (("newfstatat",), (), Filters(), REQUESTS | SYSCALLS),
@@ -312,7 +312,7 @@ def test_a_pattern_that_matches_nothing(fake: Fake) -> None:
     with pytest.raises(errors.Error) as caught:
         fusetools.open().hist("lokup")
     assert "lookup" in caught.value.why
-    # An operation that nobody called is an answer.
+    # An operation without calls is an answer.
     assert fusetools.open().hist("fallocate").histograms == ()
 
 
@@ -329,7 +329,7 @@ def test_mounts_need_a_session(fake: Fake) -> None:
         fusetools.open().hist(filters=Filters(mounts=("/cvmfs",)))
 
 
-# The session is not to be trusted
+# The session is untrusted
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -375,8 +375,8 @@ MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "fix": "
 
 
 def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) -> None:
-    """Not of one whose name is in its prose, by chance; a layer of which there are figures is not
-    said to have none."""
+    """Not of a layer whose name is in its prose by chance; a layer with figures is never reported
+    as missing."""
     core = replace(cvmfs_like(), session={**cvmfs_like().session, "missing": []})
     for layer, shown in (("daemon", True), ("kernel", True), ("stacks", False), ("", False)):
         rows = [{**MISSING, "layer": layer}]
@@ -419,7 +419,7 @@ def test_a_reason_of_a_newer_version_keeps_its_name() -> None:
 
 
 def test_a_stranger_s_reason_has_harmless_parts() -> None:
-    """Each code is shown, whatever its subject and figures are."""
+    """Each code is printed, whatever its subject and figures are."""
     odd = {"threads": float("nan"), "ago_ns": -1, "cpus": True, "x": [], "callers": 2**70}
     subject = {"path": {"a": 1}, "pids": [1, None, "x", [2]], "comms": "x", "cause": ["a"]}
     rows = [{"code": code, "subject": subject, "figures": odd} for code in Code]

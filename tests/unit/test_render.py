@@ -156,14 +156,14 @@ def test_every_figure_has_its_unit() -> None:
 
 
 def written(node: ast.expr) -> str:
-    """A text in the code; what is filled in counts as nothing."""
+    """A text in the code; placeholders count as nothing."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(written, node.values))
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def fixes() -> Iterator[str]:
-    """Those that errors, and what is missing, are made with; those that the stored hosts get."""
+    """Fixes in errors and in missing parts, and those for the stored hosts."""
     place = {"Error": 2, "Reason": 3, "Advice": 1}
     for path in Path(fusetools.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""fusetools report: its figures are those of the commands; a page whoever named the files."""
+"""fusetools report: its figures equal the commands', and hostile names cannot change the page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VOID = {"meta", "img", "input", "br", "hr", "col"}
 
 
 class Page(HTMLParser):
-    """A page taken apart: its elements with their attributes' names, its tables, its text."""
+    """A parsed page: its elements with their attributes' names, its tables, its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ def test_flame_graphs(page: Page, recording: Path, run: Invoke, tmp_path: Path) 
         assert f"{duration(said['total_ns'])} in {number(said['count'])} {noun}s" in text
     missing = "holds no samples of what ran (none were recorded). fix: fusetools record"
     assert (missing in text) != sampled
-    # From where functions have their names.
+    # The report tells where functions have their names from.
     named = "the recording" if sampled else "user functions unnamed"
     assert text.count(named) >= 2
     sources = [value for key, value in page.attributes if key == "src"]
@@ -280,7 +280,7 @@ def patched(text: bytes) -> bytes:
 
 
 def test_names_in_a_recording_are_text(tmp_path: Path) -> None:
-    """They add no element and no attribute to the page, nor to the pages within it."""
+    """They add no element and no attribute to the page, nor to its embedded pages."""
     path = tmp_path / "demo.data"
     path.write_bytes(patched(DEMO.read_bytes()))
     theirs = render(report([path]))
@@ -308,7 +308,7 @@ LISTS = ("warnings",)
 
 
 def renamed(value: Any, name: str) -> Any:
-    """The answers with a longer name for all that a recording names."""
+    """Return the answers with a longer name for all names in a recording."""
     if isinstance(value, dict):
         return {key: renamed(one, name) for key, one in value.items()}
     if isinstance(value, tuple):
@@ -333,7 +333,7 @@ def renamed(value: Any, name: str) -> Any:
 
 
 def test_all_names_are_text() -> None:
-    """Longer ones, with what ends scripts, attributes and entities, and what steers terminals."""
+    """Longer names, with the ends of scripts, attributes and entities, and with control codes."""
     plain, theirs = report([DEMO]), renamed(report([DEMO]), HOSTILE)
     session = {
         "command": [HOSTILE],
@@ -363,7 +363,7 @@ def test_a_session_that_makes_no_sense(session: object) -> None:
     Page(render(with_session(report([DEMO]), session)))
 
 
-# What is missing
+# Missing parts
 
 
 def test_what_is_missing_is_said_with_what_brings_it() -> None:
@@ -385,7 +385,7 @@ def test_what_is_missing_is_said_with_what_brings_it() -> None:
 
 
 def test_a_recording_without_requests(tmp_path: Path) -> None:
-    """Each section says that there is nothing."""
+    """Each section states that it is empty."""
     plain = report([DEMO])
     one = plain.recordings[0]
     nothing = replace(
@@ -403,7 +403,7 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
 
 
 def test_flame_graphs_that_are_large_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page stays one that can be sent, however many stacks there are."""
+    """The page stays small enough to send, however many stacks there are."""
     plain = report([DEMO])
     options = {"off-cpu": " --offcpu", "requests": " --requests", "on-cpu": ""}
     for graph, option in options.items():
@@ -441,7 +441,7 @@ def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
 
 
 def test_bars_of_slow_requests_hold_each_stage() -> None:
-    """Also the caller's wake-up and what comes before and after the request."""
+    """Also the caller's wake-up, and the parts before and after the request."""
     plain = report([DEMO])
     slowest = plain.recordings[0].slowest
     text = str(slow_html.render(slowest))
@@ -588,7 +588,7 @@ def test_a_long_axis_has_words_at_every_second_decade() -> None:
 
 
 def test_points_stand_where_their_values_are() -> None:
-    """Of 0 to 20: 10 is half way up, the error bar from 5 to 20 ends at the top."""
+    """On 0 to 20: 10 is half way up, the error bar from 5 to 20 ends at the top."""
     one = Series("c0", [Place(0.5, 10, 5, 20, "x")])
     drawn = points([one], [(0.5, "4k")], lambda v: f"{v:.2f} B", "x")
     (y,) = re.findall(r'<svg x="50%" y="([\d.]+)"', drawn)
@@ -628,7 +628,7 @@ def see(driver: Driver, path: Path, width: int, dark: bool = False) -> dict[str,
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with all there is: two recordings, and a sweep."""
+    """A page with everything: two recordings, and a sweep."""
     folder = tmp_path_factory.mktemp("page")
     client = data.unpack("cernvmfs-6.1/perf.data.zst", folder / "client.data")
     made(folder / "sweep", 7)
@@ -686,7 +686,7 @@ def test_a_flame_graph_can_be_searched_in_its_frame(written: Path, driver: Drive
             assert time.monotonic() < end
             time.sleep(0.05)
         assert "%" in driver.find_element("id", "found").text
-        # It is nobody's: the page around it is out of its reach.
+        # It is untrusted: it cannot reach the page around it.
         assert driver.execute_script("return window.origin") == "null"
         assert (
             driver.execute_script(

@@ -1,4 +1,4 @@
-"""What can be asked of a recording: nothing that makes no sense, whoever asks."""
+"""Options of a recording: contradictions are errors, for every command."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ AS_CHOSEN = Attach(
 
 
 def same(kind: type[Request], **more: object) -> Request:
-    """What CHOSEN asks, as a request of that kind."""
+    """Return CHOSEN's options for that kind of recording."""
     build: Callable[..., Request] = kind
     names = {one.name for one in fields(kind)} & set(AS_CHOSEN.__dict__)
     there = {name: AS_CHOSEN.__dict__[name] for name in names}
@@ -146,7 +146,7 @@ def same(kind: type[Request], **more: object) -> Request:
 def test_what_is_asked_of_the_commands(
     arguments: list[str], kind: type[Request], more: dict[str, object], run: Invoke
 ) -> None:
-    """With the usual options, and with others; `overhead` takes what `record` does."""
+    """With the usual options, and with others; `overhead` has record's options."""
     command, *rest = arguments
     more = dict(more)
     usual: Callable[..., Request] = kind
@@ -173,7 +173,7 @@ def test_what_is_asked_without_a_recording(run: Invoke) -> None:
 
 
 def test_what_is_asked_of_a_sweep(run: Invoke) -> None:
-    """It is run as it was asked for, also when it goes on."""
+    """It runs with the same options when it is resumed."""
     for name, options, expected in (
         ("usual", [], Workload(command=TRUE)),
         ("chosen", CHOSEN, same(Workload, command=TRUE)),
@@ -222,7 +222,7 @@ def test_a_sweep_that_could_not_be_asked_for(recording: object, tmp_path: Path) 
     ],
 )
 def test_what_is_refused(command: str, options: list[str], run: Invoke) -> None:
-    """By a line, without a traceback: a defect would be raised."""
+    """One line, without a traceback: a defect would raise."""
     done = run(command, *options, "--", "true")
     assert done.exit_code == 2 and "Error: " in done.stderr
 

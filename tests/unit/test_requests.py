@@ -1,4 +1,4 @@
-"""slow, show, errors, queue and export on real recordings, against `perf script`'s text."""
+"""slow, show, errors, queue and export on real recordings, compared with `perf script`'s text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Plain:
-    """A request as the text of `perf script` tells it."""
+    """A request according to the text of `perf script`."""
 
     unique: int
     opcode: int
@@ -60,7 +60,7 @@ class Plain:
 def plain(events: list[script.Event]) -> dict[int, Plain]:
     """By number, of a recording of one mount with the fuse tracepoints."""
     found: dict[int, Plain] = {}
-    read: dict[int, int] = {}  # by thread: when its last read returned with something
+    read: dict[int, int] = {}  # by thread: when its last read returned data
     callback: dict[int, Plain] = {}
     for e in events:
         if e.name == "fuse:fuse_request_send":
@@ -121,7 +121,7 @@ def of_request(r: Request) -> int:
     "glob", ["*/file-00*", "*", "*[!0]", "/nowhere/*", "/*/dir-0?/file-00[1-3]", "*/dir-00/*"]
 )
 def test_slow_of_paths(glob: str) -> None:
-    """Those that fnmatch leaves in, by their whole path; what has none is counted."""
+    """Requests that fnmatch accepts, by their whole path; those without a path are counted."""
     recording = fusetools.open(DEMO)
     every = recording.slowest(most=10_000)
     wanted = recording.slowest(most=10_000, path=glob)
@@ -145,7 +145,7 @@ def test_slow_says_which_paths_are_not_known() -> None:
 
 
 def test_slow_says_where_files_have_no_names() -> None:
-    """As of daemons whose callbacks have no name, on kernels that tell none."""
+    """As with daemons whose callbacks have no name, on kernels that report none."""
     some = fusetools.open(DEMO).slowest(most=3)
     without = [replace(r, path=None, inode=None) for r in some.requests]
     said = "File names are not known: no recorded event holds a name or an inode number."
@@ -156,7 +156,7 @@ def test_slow_says_where_files_have_no_names() -> None:
 
 
 def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
-    # What callers waited: a system call's requests share its time.
+    # The callers' wait: a system call's requests share its time.
     calls: list[tuple[int, list[int]]] = []
     entered: dict[int, tuple[int, list[int]]] = {}
     for e in script.events(DEMO):
@@ -181,7 +181,7 @@ def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     assert sum(len(made) for _, made in whole) > 100
     for ns, made in whole:
         total = sum(waited[one].duration_ns for one in made)
-        # Without an exit, the call went on outside of its requests.
+        # Without an exit, the call continued outside of its requests.
         ends = any(name.endswith("vfs_exit") for name, _ in waited[made[-1]].stages)
         assert total == ns if ends else total < ns
     assert fusetools.open(DEMO).slowest(most=50).requests == result.requests[:50]
@@ -202,10 +202,10 @@ def test_patterns_choose_operations(demo: dict[int, Plain]) -> None:
 
 
 def test_names_are_joined_into_paths(demo: dict[int, Plain]) -> None:
-    """Of each lookup the path down from the root, by what the daemon said that the others found."""
+    """Return the path of each lookup from the root, by the daemon's answers to the others."""
     result = fusetools.open(DEMO).slowest(most=1000)
     paths = {1: ""}
-    unique: dict[int, int] = {}  # by thread: of the lookup it serves
+    unique: dict[int, int] = {}  # by thread: the lookup that it handles
     for e in script.events(DEMO):
         if e.name == "fuse_daemon:cvmfs_lookup":
             unique[e.tid] = e.number("unique")
@@ -260,7 +260,7 @@ def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
     }
     did = requests.meanwhile(fields, moments, probes, {})  # type: ignore[arg-type]
     assert did is not None and did.syscalls == (("clock_nanosleep", 1, 860),)
-    # What lies beyond the last moment kept, and where it is over, may not be known.
+    # Events beyond the last kept moment may be unknown.
     many = moments[:1] * (requests.MOST - 1) + moments[1:]
     for known, kept in (({**fields, "until": None}, moments), (fields, many)):
         did = requests.meanwhile(known, kept, probes, {})  # type: ignore[arg-type]
@@ -299,9 +299,9 @@ def test_a_story_has_every_mark_and_every_event(demo: dict[int, Plain]) -> None:
         told = {
             name: at for name, at in marks.items() if shown.request.waits or "waking" not in name
         }
-        assert set(told.values()) <= times, unique  # of a release not what its caller does
+        assert set(told.values()) <= times, unique  # for a release, not the caller's work
         start = demo[unique].begin - marks["begin"]
-        # The daemon's system calls, from the one that brought the request to its callback's return.
+        # The daemon's system calls, from the one that fetched the request to its callback's return.
         wanted = {
             e.time - start
             for e in events
@@ -321,7 +321,7 @@ def test_a_number_that_is_not_there(run: Invoke) -> None:
 
 
 def test_a_number_that_several_have() -> None:
-    """Each mount numbers its own."""
+    """Each mount has numbers of its own."""
     names = requests.Names({40: "/a", 41: "/b"}, {})
     found: Any = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
     with pytest.raises(fusetools.Error) as caught:
@@ -384,7 +384,7 @@ def test_the_queue_is_that_of_perf_script(demo: dict[int, Plain]) -> None:
 
 
 def test_threads_at_work(demo: dict[int, Plain]) -> None:
-    """From the read to the callback's return; then not while it lacks a CPU."""
+    """From the read to the callback's return, except while it lacks a CPU."""
     switches = [e for e in script.events(DEMO) if e.name == "sched:sched_switch"]
     changes = []
     for one in demo.values():
@@ -458,12 +458,12 @@ def test_rows_are_the_stories(
     assert [int(row["error"]) for row in rows] == stories.error.tolist()
     assert [int(row["tid"]) for row in rows] == stories.tid.tolist()
     assert [row["operation"] for row in rows] == [stories.operations[i] for i in stories.operation]
-    # Stages make up the whole, from the first mark to the caller's last.
+    # Stages sum up to the whole, from the first mark to the caller's last.
     for row in rows:
         stages = {key[6:-3]: int(row[key] or 0) for key in row if key.startswith("stage_")}
         times = {mark: int(row[f"{mark}_ns"] or 0) for mark in stories.marks}
         first = times["sys_enter"] or times["resumed"] or times["kernel_enter"] or times["begin"]
-        # Without an exit, the call went on outside of its requests.
+        # Without an exit, the call continued outside of its requests.
         last = times["sys_exit"] if row["stage_vfs_exit_ns"] else 0
         last = last or times["runs"] or times["end"]
         if row["waits"] == "false":
@@ -487,7 +487,7 @@ def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     events = trace["traceEvents"]
     trace_format.check(events)
 
-    # Each request is a span of its caller, of its begin and duration, and one of its daemon.
+    # Each request is a span of its caller with its begin and duration, and a span of its daemon.
     waited = stories.waits == 1
     session = fusetools.open(DEMO).session
     workload, samplefs = session.workload_pid, session.mounts[0].daemon_pid
@@ -515,7 +515,7 @@ def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
         (("s", workload), ("t", samplefs), ("f", workload)): whole - released,
         (("s", workload), ("f", samplefs)): released,  # nobody waits for these
     }
-    # A system call that made requests stands once.
+    # A system call that made requests appears once.
     calls = [e for e in events if e["ph"] == "X" and e["name"] == "newfstatat"]
     assert len(calls) == int(((stories.sys_enter_ns > 0) & (stories.syscall == 262)).sum())
     names = {

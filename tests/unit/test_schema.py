@@ -55,7 +55,7 @@ def test_each_command_with_json_has_a_schema() -> None:
     options = {name: [o for p in c.params for o in p.opts] for name, c in commands.items() if c}
     with_json = {name for name, names in options.items() if "--json" in names}
     assert {name.removesuffix("-dry-run") for name in schema.ANSWERS} == with_json | {"snap"}
-    assert "snap" not in with_json  # it prints what the flight recorder does, by record --json
+    assert "snap" not in with_json  # it prints the flight recorder's objects, by record --json
 
 
 def test_no_file_is_left() -> None:
@@ -83,7 +83,7 @@ def test_what_is_printed(run: Invoke, name: str) -> None:
 
 
 def test_a_figure_says_its_unit() -> None:
-    """No number of these names is without one."""
+    """Every number with one of these names has a unit."""
     bare = re.compile(
         r"(min|max|mean|p50|p99|duration|total|time|start|end|begin|until|age|cut|size|offset|waited)"
     )

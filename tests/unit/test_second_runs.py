@@ -1,4 +1,5 @@
-"""The suite's rule: a live test fails if it fails again, alone; any other test at once."""
+"""The suite's rule: a live test fails if it fails again, alone; any other test fails
+immediately."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 MARKERS = "live filesystems vm"
-# A test that fails in its first runs, which are counted in a file.
+# A test that fails in its first runs, counted in a file.
 COUNTED = """
 import pathlib, pytest
 
@@ -33,7 +34,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 def run(
     suite: pytest.Pytester, tests: str, *options: str
 ) -> tuple[pytest.RunResult, dict[str, str]]:
-    """Return how pytest ended, and why each flaky test had failed."""
+    """Return pytest's exit status, and why each flaky test had failed."""
     suite.makepyfile(test_it=COUNTED + tests)
     done = suite.runpytest_subprocess(*options)
     note = suite.path / "target/flaky.json"

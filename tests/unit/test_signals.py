@@ -1,4 +1,4 @@
-"""Signals are awaited by who may be stopped meanwhile."""
+"""Waiting for signals in a process that may be stopped meanwhile."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_signal_is_told_once() -> None:
 def test_an_interrupt_during_the_imports_leaves_no_traceback(
     program: list[str], tmp_path: Path
 ) -> None:
-    """While what the program imports first is read."""
+    """While the program's first imports are read."""
     code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
     (tmp_path / "click.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

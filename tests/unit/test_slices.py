@@ -1,4 +1,4 @@
-"""When stacks of waits are taken: of all while they are few, in slices of time else."""
+"""When stacks of waits are taken: all while they are few, else in slices of time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ BYTES = 32  # of an event of ftrace
 
 
 class Scene:
-    """A recording of ``rate`` events a second, written in pieces; ``on``: for how long perf took
-    stacks. ``copies``: bytes of those a second."""
+    """Return a recording of ``rate`` events per second, written in pieces.
+
+    ``on``: for how long perf took stacks. ``copies``: bytes of copies per second.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, events: int = 0) -> None:
         self.now, self.rate, self.events, self.told = 100.0, 0.0, float(events), [""]
@@ -78,7 +80,7 @@ def test_few_waits_have_their_stacks_all(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_events_of_arming_are_not_the_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are counted and written, too: its beginning had no stacks."""
+    """They are counted and written, too: the beginning had no stacks."""
     scene = Scene(monkeypatch, events=MANY)
     scene.rate = 0.5 * MANY
     scene.run(1)
@@ -87,7 +89,7 @@ def test_events_of_arming_are_not_the_workloads(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("copies", [0.0, 0.6, 1.4])
 def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """… and those of calls that may wait for somebody have all, unless these are many."""
+    """All calls that may wait for another thread have stacks, unless they are many."""
     scene = Scene(monkeypatch)
     scene.rate, scene.copies = 2 * MANY, copies * 2 * MANY * BYTES
     scene.run(10)
@@ -105,15 +107,15 @@ def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.Monke
 
 
 def test_a_short_burst_is_noticed_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command of 0.1 s would have all its stacks taken, and be half as slow again."""
+    """Otherwise a command of 0.1 s would have all stacks taken, and be 50 % slower."""
     scene = Scene(monkeypatch)
     for _ in range(20):
         scene.rate = 4 * MANY
         before = scene.on[SWITCH]
         scene.run(0.1)
-        rounding = 1e-9  # of sums of floats, where two slices are whole
+        rounding = 1e-9  # rounding of sums of floats, for two complete slices
         assert scene.on[SWITCH] - before <= BURST / 4 + LOOK + 2 * SLICE + rounding
-        # 4 * MANY for 0.1 s are few over more than 0.4 s; looked at every 0.08 s at least.
+        # 4 * MANY in 0.1 s are few over more than 0.4 s; checked every 0.08 s at least.
         scene.rate = 0
         scene.run(0.5)
         assert scene.taken[SWITCH]
@@ -122,7 +124,7 @@ def test_a_short_burst_is_noticed_and_its_end_too(monkeypatch: pytest.MonkeyPatc
 def test_a_command_of_some_hundred_requests_has_all_stacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As fast as it makes them; and the next one, a while later."""
+    """As fast as it makes them; the next one follows a while later."""
     scene = Scene(monkeypatch)
     for _ in range(20):
         scene.rate = 1.2 * MANY

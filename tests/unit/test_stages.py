@@ -1,4 +1,5 @@
-"""Stages and stories of real recordings, against stitching by hand what stock perf prints."""
+"""Stages and stories of real recordings, compared with a stitching by hand of stock perf's
+output."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_demo(run: Invoke, name: str, args: list[str]) -> None:
     said = run("stages", "-i", str(DEMO), *args)
     assert said.exit_code == 0
-    printed = said.output.replace(f" -i {DEMO}", "")  # wherever this tree is
+    printed = said.output.replace(f" -i {DEMO}", "")  # the absolute place of this tree
     golden.check(f"{name}.txt", printed)
     assert name.endswith(("json", "unit")) or all(len(line) <= 80 for line in printed.splitlines())
 
@@ -61,7 +62,7 @@ def test_client(run: Invoke, client: Path) -> None:
 
 
 def check_sums(found: dict[str, Any]) -> None:
-    """The stages are the whole, to the nanosecond."""
+    """The stages sum up to the whole, to the nanosecond."""
     assert found["operations"]
     for o in found["operations"]:
         assert o["requests"] == o["matched"] + sum(o["unmatched"].values())
@@ -131,9 +132,10 @@ def test_filters(run: Invoke) -> None:
 
 
 def of_demo(lines: list[Event]) -> dict[int, dict[str, int]]:
-    """The marks of each request by its number: one caller that makes one request after another."""
+    """Return the marks of each request by its number: one caller, one request after another."""
     marks: dict[int, dict[str, int]] = {}
-    caller: dict[str, int] = {}  # in a system call: its entry, and where its last request ended
+    # The thread's system call: its entry, and the end of its last request
+    caller: dict[str, int] = {}
     daemon: dict[int, dict[str, int]] = defaultdict(dict)
     last = now = 0
     for line in lines:
@@ -190,11 +192,11 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
         expected = theirs[int(unique)]
         for mark in stories.marks:
             mine = int(getattr(stories, f"{mark}_ns")[i])
-            if mark == "daemon_runs":  # reckoned: when the thread runs and is free
+            if mark == "daemon_runs":  # derived: when the thread runs and is free
                 continue
             seen = expected.get(mark, 0)
             if mark == "leaves" and "sys_exit" in expected and stories.syscall[i] in READS:
-                # What follows a getattr in read() is the read's own.
+                # After a getattr in read(), the rest is the read's own.
                 name = stories.operations[stories.operation[i]]
                 seen = 0 if name == "read" else expected["runs"]
             assert mine == seen, (unique, mark)
@@ -203,7 +205,7 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
 
 
 def test_system_calls_are_their_requests_and_the_rest() -> None:
-    """All answers say the same of them, and stock perf says how long they took."""
+    """All answers agree about them, and stock perf gives their durations."""
     recording = fusetools.open(DEMO)
     calls = recording.stages().calls
     waited = sum(o.total_ns for o in recording.stages().operations if o.waits)
@@ -216,7 +218,7 @@ def test_system_calls_are_their_requests_and_the_rest() -> None:
     assert (series.function, series.count, series.total_ns) == ("read", read.calls, read.total_ns)
     slow = [c for c in recording.slowest(most=1000).calls if c.syscall == "read"]
     assert sum(sum(c.outside_ns.values()) for c in slow) == read.rest_ns
-    # Of the workload's reads those of files of the mount: what the opens returned.
+    # Count the workload's reads of files on the mount, by the descriptors that opens returned.
     entered: dict[int, tuple[int, int, int]] = {}
     opened: set[tuple[int, int]] = set()
     whole = count = 0
@@ -266,10 +268,10 @@ def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:
 
 
 def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
-    """How long the daemon slept and waited for a CPU inside its callbacks, thread by thread."""
+    """Return how long the daemon slept and waited for a CPU in its callbacks, thread by thread."""
     path = client.parent / "perf.data"
     stories = fusetools.open(path).stories()
-    spans = defaultdict(list)  # of each thread: (from, to, state)
+    spans = defaultdict(list)  # for each thread: (from, to, state)
     since: dict[int, tuple[int, str]] = {}
     for line in events(path, switches=True):
         name = line.name.partition(":")[2]
@@ -279,7 +281,7 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
                 spans[woken].append((since[woken][0], line.time, "blocked"))
                 since[woken] = (line.time, "runnable")
         if name != "sched_switch" and line.tid in since:
-            # It runs: the switch to it is not in the recording (from perf itself).
+            # It runs: the switch to it is missing in the recording (of perf itself).
             start, state = since.pop(line.tid)
             spans[line.tid].append((start, line.time, state))
         elif name == "sched_switch":
@@ -306,7 +308,7 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
     assert seen > 50
 
 
-# The same requests told in different ways
+# The same requests from different sources
 
 
 KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
@@ -315,8 +317,8 @@ KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+
 def stages_of(path: Path, **keep: Any) -> dict[tuple[str, bool], list[str]]:
     recording = fusetools.open(path)
     if keep:
-        # Only one of the ways in which this recording tells of requests.
-        # Of the daemon's system calls this recording has only what happens in them.
+        # Use only one of this recording's sources of requests. The daemon's system calls are
+        # recorded only in part.
         recording._source.catalogue = [
             p
             for p in recording._source.catalogue
@@ -347,7 +349,7 @@ def test_kprobes_and_function_graph_tell_the_same(kernel: str, tmp_path: Path) -
 
 
 def test_tracepoints_tell_the_same(tmp_path: Path) -> None:
-    """Linux 7.2 has both; without kernel functions VFS entry and setup are one."""
+    """Linux 7.2 has both; without kernel functions VFS entry and setup are one stage."""
     source = f"kernels/{KERNELS[-1]}/recording/perf.data.zst"
     path = data.unpack(source, tmp_path / "perf.data")
     roles = {"send": "begin", "sent": "sent", "end": "end"}

@@ -22,7 +22,7 @@ def test_demo() -> None:
     assert (stories.end_ns == requests.end_ns).all()
     assert (stories.callback_enter_ns == requests.callback_start_ns).all()
     assert (stories.callback_return_ns == requests.callback_end_ns).all()
-    # All but the releases wait, and go through all of it.
+    # All except the releases have a waiting caller and pass all stages.
     waits = stories.waits == 1
     released = stories.of("release") | stories.of("releasedir")
     assert released.sum() > 30 and (waits != released).all()

@@ -1,4 +1,4 @@
-"""What perf writes to a pipe is taken up in time, whether it answers or has no time to."""
+"""perf's output to a pipe is read in time, whether perf answers or is too busy to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusetools.record.streaming import Piped, Streaming
 
 
 class _Stream(Streaming):
-    """Of a perf that a test plays."""
+    """Lines of a perf that a test replaces."""
 
     rounds = 0
 
@@ -51,7 +51,7 @@ def test_two_answers_show_that_all_has_been_written(perf: Piped) -> None:
             os.write(perf._answer, b"ack\n\0")
 
     stream = _Stream(perf)
-    perf.ask("disable")  # without waiting for its answer, which is no answer to what comes later
+    perf.ask("disable")  # without waiting for its answer, which does not answer later requests
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
     before = time.monotonic_ns()
@@ -62,7 +62,7 @@ def test_two_answers_show_that_all_has_been_written(perf: Piped) -> None:
 
 
 def test_a_perf_that_has_no_time_to_answer_is_read_by_its_rounds(perf: Piped) -> None:
-    """While events come all the time perf looks for no commands (builtin-record.c)."""
+    """While events keep coming, perf reads no commands (builtin-record.c)."""
     stream = _Stream(perf)
     end = threading.Event()
 
@@ -79,7 +79,7 @@ def test_a_perf_that_has_no_time_to_answer_is_read_by_its_rounds(perf: Piped) ->
         end.set()
         thread.join(10)
     assert first < second
-    assert _word(perf) == b"ping\n"  # it is not asked again before it answers
+    assert _word(perf) == b"ping\n"  # no new request before it answers
 
 
 def test_a_perf_that_neither_answers_nor_writes(
@@ -93,7 +93,7 @@ def test_a_perf_that_neither_answers_nor_writes(
 def test_a_perf_that_has_ended_is_not_waited_for(
     perf: Piped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its pipe is ready from then on, with nothing in it."""
+    """Its pipe is readable from then on, without data."""
     assert perf.stdout is not None
     os.close(perf.stdout)
     perf.stdout = None

@@ -1,4 +1,4 @@
-"""What is stuck, from facts: who waits for whom, and what is said of it."""
+"""The diagnosis of stuck mounts from facts: who waits for whom, and the reported causes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def moment(
     processes: tuple[Process, ...] = (DAEMON, CALLER),
     **more: Any,
 ) -> Moment:
-    """Places without connections are on those that their paths lie on."""
+    """Places without connections get those of their paths."""
     return Moment("6.1", connections, processes, tuple(map(placed(connections), tasks)), **more)
 
 
@@ -93,7 +93,7 @@ def in_ring(tid: int, link: str, age: float = 10.0, wchan: str = "io_cqring_wait
 
 
 def test_a_thread_that_waits_for_its_ring_is_no_cause() -> None:
-    """Whether its ring is known to bring requests (/dev/fuse is registered with it), or may."""
+    """The ring is known to bring requests (/dev/fuse is registered with it), or may bring them."""
     sleeps = thread(101, 299.0, call="clock_nanosleep")
     for link, waits in (
         ("/dev/fuse", "waits for its next request"),
@@ -103,7 +103,7 @@ def test_a_thread_that_waits_for_its_ring_is_no_cause() -> None:
         assert [cause.kind for cause in result.mounts[0].causes] == ["sleep"]
         assert "thread 101" in result.mounts[0].causes[0].text
         assert [blocked.waits for blocked in result.mounts[0].threads][1] == waits
-    # In the midst of an answer, as of a write.
+    # In the middle of an answer, as in a write.
     (cause, *_) = causes(caller(), in_ring(102, "/dev/fuse", 299.0, "fuse_dev_queue_req"))
     assert "thread 102" in cause.text
 
@@ -120,7 +120,7 @@ FENCE = ("__select", "SafeSleepMs(unsigned int)", "loader::stub_lookup(fuse_req*
 
 
 def test_a_pause_for_a_reload() -> None:
-    """Threads at the loader's fence; not those that sleep so elsewhere."""
+    """Threads at the loader's fence; not threads that sleep elsewhere in the same way."""
     waits = [thread(tid, 0.05, call="select", user=FENCE) for tid in (101, 102)]
     (cause, *_) = causes(caller(), *waits)
     assert cause.kind == "reload" and "sshfs is being reloaded" in cause.text
@@ -140,7 +140,7 @@ def in_autofs(tid: int = 600, path: str = "/cvmfs/sft.cern.ch", age: float = 60.
 
 
 def test_autofs_waits_for_its_daemon() -> None:
-    """Not for the FUSE mount that is to come, nor for one that lies below."""
+    """Not for the FUSE mount that is being made, nor for one below."""
     below = Connection(42, "/cvmfs/sft.cern.ch", "fuse", "cvmfs2", daemon=100, holders=(100,))
     everybody = (DAEMON, AUTOMOUNT, Process(600, 1, "ls", "S", threads=(600,)))
     helper = Process(9, 7, "mount.cvmfs", "S", threads=(9,))
@@ -215,14 +215,15 @@ def test_all_threads_wait_for_a_lock_whose_holder_waits_for_a_server() -> None:
 
 
 def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
-    """The main thread sleeps since the mount."""
+    """The main thread has slept since the mount."""
     main = thread(100, 9999.0, call="futex")
     found = causes(caller(), main, reader(101))
     assert [cause.kind for cause in found] == ["unanswered"]
 
 
 def test_whose_answer_ends_a_condition() -> None:
-    """Not only what began after the call: who hands out a server's answers always waits for one."""
+    """Not only waits that began after the call: a thread that distributes a server's answers always
+    waits for one."""
     server = Process(300, 100, "sftp-server", "T", threads=(300,))
     pipe = Descriptor(3, "pipe:[7]", other=(300,))
     waits = thread(102, call="futex")
@@ -241,14 +242,14 @@ def test_whose_answer_ends_a_condition() -> None:
         "sftp-server (pid 300) (83 min)"
     )
 
-    # A server that acknowledges nothing; one that only might not answer.
+    # A server that acknowledges nothing is the cause; one that merely may not answer is not.
     for bytes_, kind in ((52, "socket"), (0, "condition")):
         tcp = Socket("tcp", "10.0.0.7:22", "established", send_queue=bytes_)
         answers = thread(101, 5000.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
         (cause, *_) = causes(caller(), waits, answers, reader(100))
         assert cause.kind == kind and "10.0.0.7:22" in cause.text + "".join(cause.chain)
 
-    # A thread that itself waits for a server, since the call, is what it is.
+    # A thread that waits for a server since the call began is the cause.
     waits = thread(102, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
     answers = thread(101, 5000.0, call="read", descriptors=(pipe,))
     (cause,) = causes(caller(), waits, answers, reader(100), processes=(DAEMON, CALLER, server))
@@ -256,14 +257,14 @@ def test_whose_answer_ends_a_condition() -> None:
 
 
 def test_a_thread_that_waits_for_connections_is_no_cause() -> None:
-    """It polls anew each second, so not for longer than the caller waits."""
+    """It polls again each second, so for less time than the caller waits."""
     listens = Descriptor(5, "socket:[8]", Socket("tcp", "", "LISTEN"))
     own = (Descriptor(6, "anon_inode:[eventfd]"), Descriptor(7, "pipe:[9]", own=True))
     accepts = thread(101, 0.8, call="poll", descriptors=(listens, *own))
     (cause,) = causes(caller(), accepts, thread(102, call="futex"), reader(100))
     assert cause.kind == "condition" and "thread 102" in cause.text
     assert [c.kind for c in causes(caller(), accepts, reader(100))] == ["unanswered"]
-    # One that waits for an answer as well, or for a process, is asked.
+    # A thread that also waits for an answer, or for a process, is examined.
     peer = Descriptor(8, "socket:[9]", Socket("tcp", "10.0.0.1:3128", "ESTABLISHED"))
     child = Descriptor(9, "anon_inode:[pidfd]", other=(300,))
     for other in (peer, child):
@@ -273,8 +274,10 @@ def test_a_thread_that_waits_for_connections_is_no_cause() -> None:
 
 
 def test_a_stopped_server_is_surer_than_a_thread_that_sleeps() -> None:
-    """MooseFS: some threads sleep for a second each, workers wait for a condition, and the thread
-    that would end that waits for a server since before the call."""
+    """MooseFS: some threads sleep for a second each, and workers wait for a condition.
+
+    The thread that would signal it has waited for a server since before the call.
+    """
     server = Process(300, 1, "mfsmaster", "T", threads=(300,))
     tcp = Socket("tcp", "127.0.0.1:9421", "ESTABLISHED", other=(300,))
     answers = thread(101, 310.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
@@ -283,7 +286,7 @@ def test_a_stopped_server_is_surer_than_a_thread_that_sleeps() -> None:
     found = causes(caller(), answers, sleeps, waits, reader(100), processes=everybody)
     assert [cause.kind for cause in found] == ["process", "sleep", "condition"]
     assert found[0].text == "mfsmaster (pid 300), which sshfs waits for, is stopped (SIGSTOP)"
-    # It runs: what may end the wait is a part of the condition's account.
+    # It runs: possible signals are part of the condition's report.
     everybody = (DAEMON, CALLER, replace(server, state="S"))
     found = causes(caller(), answers, sleeps, waits, reader(100), processes=everybody)
     assert [cause.kind for cause in found] == ["sleep", "condition"]
@@ -291,8 +294,10 @@ def test_a_stopped_server_is_surer_than_a_thread_that_sleeps() -> None:
 
 
 def test_clocks_that_differ_hide_no_cause() -> None:
-    """A hypervisor took the caller's CPU for a while: the thread seems to wait for longer. It is
-    asked when nobody else can be the cause."""
+    """A hypervisor took the caller's CPU for a while: the thread seems to wait for longer.
+
+    It is examined if no other thread can be the cause.
+    """
     peer = Socket("tcp", "10.0.0.1:3128", "SYN-SENT", send_queue=1)
 
     def connects(tid: int, age: float) -> Task:
@@ -305,7 +310,7 @@ def test_clocks_that_differ_hide_no_cause() -> None:
     (cause, *_) = causes(asks, connects(102, 301.0), connects(103, 299.0), reader(101))
     assert "thread 103" in " ".join((cause.text, *cause.chain))
 
-    # It waits for one that began to wait since: both are on the same chain.
+    # It waits for a thread that began to wait later: both are on the same chain.
     joins = thread(102, 301.0, call="futex", lock=Lock("thread", 0x10, 103))
     (cause, *_) = causes(asks, joins, thread(103, 299.9, call="clock_nanosleep"), reader(101))
     assert cause.text.startswith("sshfs waits for the end of sshfs (thread 103), which sleeps")
@@ -366,7 +371,7 @@ def test_nobody_answers() -> None:
     assert cause.kind == "unknown"
     assert cause.text == "which process answers /mnt/a cannot be known: no process has it open"
     assert "abort" in cause.fixes[0].command
-    beyond = replace(gone, why=BEYOND, fstype="virtiofs")  # which fusectl does not have
+    beyond = replace(gone, why=BEYOND, fstype="virtiofs")  # fusectl does not list it
     (cause,) = causes(caller(), connections=(beyond,), processes=(CALLER,))
     assert cause.kind == "unanswered" and not cause.fixes
     assert cause.text == f"/mnt/a is not answered: {BEYOND}"
@@ -381,16 +386,17 @@ def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
 
 
 def page(tid: int, age: float = 9.0) -> Task:
-    """Waits for a page of a file, whose request is in the background."""
+    """It waits for a page of a file, whose request is in the background."""
     names = ("folio_wait_bit_common", "filemap_get_pages", "filemap_read")
     return Task(tid, tid, "cat", "D", names[0], names, "read", age, places=(Place("/mnt/a/f"),))
 
 
 def test_requests_that_the_background_list_holds_back() -> None:
-    """Two went past its limit at one moment: both wait for pages, and one request was not sent."""
+    """Two exceeded the limit at the same moment: both wait for pages, and one request was not
+    sent."""
 
     def found(*tasks: Task, waiting: int, most: int | None, **more: bool) -> list[object]:
-        """Requests that cannot be sent, and whether all or only those that were sent were read."""
+        """Unsent requests, and whether all requests or only the sent ones were read."""
         of = replace(MOUNT, waiting=waiting, max_background=most)
         rows: list[object] = []
         for cause in causes(*tasks, reader(101), connections=(of,), **more):
@@ -409,23 +415,25 @@ def test_requests_that_the_background_list_holds_back() -> None:
     assert found(*two, waiting=2, most=None) == ["all"]
     assert found(*two, waiting=2, most=1) == [1, "sent"]
     assert found(*two, waiting=5, most=2) == [3, "sent"]
-    # Who waits for an answer itself is not in the background, nor is it sure of whom nothing shows.
+    # A caller that waits for an answer is not in the background; one without a visible stack may
+    # be.
     assert found(*two, caller(502), waiting=3, most=2) == ["all"]
     hidden = replace(caller(502), stack=(), wchan="")
     assert found(*two, hidden, waiting=3, most=2) == ["all"]
-    # In a container other callers may be hidden, and without root what they wait for.
+    # In a container other callers may be hidden; without root, what they wait for is hidden.
     assert found(*two, waiting=2, most=1, pid_namespace=True) == ["sent"]
     assert found(*two, waiting=2, most=1, root=False) == ["sent"]
     first = replace(caller(), stack=("fuse_get_req", "__fuse_simple_request"))
     of = replace(MOUNT, waiting=1, max_background=1)
     codes = [cause.reason.code for cause in causes(first, reader(101), connections=(of,))]
     assert codes == [Code.HANG_NOT_READY, Code.HANG_UNANSWERED]
-    # One came a moment ago: others may, too, and be gone again.
+    # One came a moment ago: others may come and go, too.
     assert found(page(500), page(501, age=0.1), waiting=2, most=1) == ["sent"]
 
 
 def test_callers_before_the_connection_is_ready() -> None:
-    """They wait where callers wait for room in the background list, which is empty."""
+    """They wait in the function where callers wait for room in the background list, which is
+    empty."""
     busy = thread(101, 400.0, call="futex")
     for first, second in (("fuse_get_req", "__fuse_simple_request"), ("__fuse_get_req", "f")):
         cause, *_ = causes(replace(caller(), wchan=first, stack=(first, second)), busy)
@@ -433,7 +441,7 @@ def test_callers_before_the_connection_is_ready() -> None:
     kinds = [
         cause.kind for cause in causes(replace(caller(), stack=(), wchan="fuse_get_req"), busy)
     ]
-    assert kinds == ["unread"]  # which of the two is not known
+    assert kinds == ["unread"]  # which of the two is unknown
 
 
 def test_a_notification_against_a_lock_of_a_caller() -> None:
@@ -455,7 +463,7 @@ def test_memory_of_the_cgroup() -> None:
 
 
 def test_a_caller_of_a_path_that_is_not_known() -> None:
-    """It is that of the one mount that somebody waits for; of two nobody can know."""
+    """It belongs to the one mount with a waiting caller; of two mounts, either is possible."""
     other = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
     assert stuck(moment(caller(path=""), reader(101))).mounts[0].callers
     result = stuck(moment(caller(path=""), reader(101), connections=(MOUNT, other)))
@@ -482,7 +490,7 @@ def test_it_is_one_line_of_json() -> None:
     assert "\n" not in to_json("stuck", stuck(before), compact=True).rstrip("\n")
 
 
-# Where callers wait: paths, mounts and requests
+# Objects that callers wait for: paths, mounts and requests
 
 OTHER_MOUNT = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
 
@@ -502,7 +510,7 @@ def test_a_caller_is_found_by_any_of_its_paths() -> None:
     assert result.mounts[1].callers[0].path == "/mnt/b/y"
     both = (Place("/mnt/a/x"), Place("/mnt/b/y"))
     found = by_mount(caller(501, places=both), connections=(MOUNT, OTHER_MOUNT))
-    assert found == {40: [], 41: [], 0: [501]}  # one of both: nobody knows which
+    assert found == {40: [], 41: [], 0: [501]}  # one of the two: unknown which
 
 
 def test_who_has_no_path_waits_where_requests_are_left() -> None:
@@ -514,7 +522,7 @@ def test_who_has_no_path_waits_where_requests_are_left() -> None:
     page = replace(caller(504, path=""), stack=("folio_wait_bit", "fuse_flush"), wchan="")
     found = by_mount(known, page, connections=(MOUNT, OTHER_MOUNT))
     assert found == {40: [504], 41: [501], 0: []}
-    # A lock of a directory is held by another caller: it needs no request.
+    # Another caller holds a lock of a directory: the lock needs no request.
     lock = replace(caller(505, path=""), stack=("fuse_lock_inode", "fuse_lookup"), wchan="")
     assert by_mount(known, lock, connections=(MOUNT, OTHER_MOUNT))[0] == [505]
 
@@ -529,7 +537,7 @@ def test_a_busy_mount_is_not_called_so_while_a_caller_has_no_mount() -> None:
 
 
 def test_a_lock_whose_function_the_kernel_does_not_show() -> None:
-    """The functions that take semaphores are in no kernel stack (``__sched``)."""
+    """Functions that take semaphores never appear in kernel stacks (``__sched``)."""
     names = ("path_openat", "do_filp_open", "do_sys_openat2")
     waits = replace(caller(501), stack=names, wchan=names[0], call="openat")
     (mount,) = stuck(moment(waits)).mounts
@@ -548,7 +556,7 @@ def test_who_waits_on_the_way_to_a_mount_waits_for_the_one_with_requests() -> No
 
 
 def test_who_is_inside_one_of_two_mounts_on_the_same_path() -> None:
-    """The newest has one request, of a caller that is known."""
+    """The newest has one request, of a known caller."""
     above = replace(OTHER_MOUNT, path=MOUNT.path)
     known = caller(501, places=(Place("/mnt/a/x", (41,)),))
     inside = caller(502, places=(Place("/mnt/a/d/x", (41, 40)),))
@@ -586,7 +594,7 @@ def test_a_thread_whose_end_is_waited_for() -> None:
 
 
 def test_a_lock_is_one_only_if_the_stack_says_so() -> None:
-    """What fits by chance, or names a thread that the process does not have."""
+    """Values that are plausible by chance, or that name a thread of another process."""
     guessed = thread(101, call="futex", lock=Lock("mutex", 1, 77, sure=False))
     named = replace(guessed, user=("__lll_lock_wait", "___pthread_mutex_lock", "work"))
     assert machine._with_lock(guessed, {}).lock is None
@@ -600,7 +608,7 @@ def test_a_lock_is_one_only_if_the_stack_says_so() -> None:
 
 
 def test_of_several_that_a_thread_waits_for_none_is_chosen() -> None:
-    """But one that is stopped."""
+    """Except one that is stopped."""
     peers = tuple(
         Descriptor(n, f"socket:[{n}]", Socket("tcp", f"127.0.0.1:{n}", "ESTABLISHED", other=(n,)))
         for n in (301, 302)
@@ -632,13 +640,13 @@ def test_a_file_lock_and_its_holder() -> None:
 
 
 def test_a_thread_that_is_stopped_alone() -> None:
-    """By its tracer; the others go on."""
+    """Stopped by its tracer; the others continue."""
     gdb = Process(9, 1, "gdb", "S", threads=(9,))
     halted = thread(101, state="t", tracer=9)
     (cause, *_) = causes(caller(), halted, reader(102), processes=(DAEMON, CALLER, gdb))
     assert cause.kind == "traced"
     assert cause.text == "sshfs (thread 101) is stopped by its tracer, gdb (pid 9), for 299 s"
-    # Nor does a main thread that is stopped alone stop the process.
+    # A stopped main thread alone does not stop the process.
     daemon = replace(DAEMON, state="t", tracer=9)
     main = Task(100, 100, "sshfs", "t", age=9999.0, tracer=9)
     found = causes(caller(), main, thread(101, call="futex"), processes=(daemon, CALLER, gdb))
@@ -652,7 +660,7 @@ def test_a_main_thread_that_has_ended_is_no_cause() -> None:
 
 
 def test_a_daemon_below_another_one() -> None:
-    """Its thread that works for it is named, not those that wait for longer."""
+    """The thread that works for it is named, not those that wait for longer."""
     slow = Process(200, 1, "slowfs", "S", threads=(200, 201, 202))
     waits = thread(101, 50.0, stack=WAITS, call="stat", places=(Place("/mnt/b/y"),))
     main = Task(200, 200, "slowfs", "S", call="futex", age=900.0, user=("fuse_session_loop_mt",))
@@ -673,7 +681,7 @@ def test_a_daemon_below_another_one() -> None:
 
 
 def test_what_is_killed() -> None:
-    """All that have the connection open; nobody while a thread cannot end."""
+    """All processes that have the connection open; none while a thread cannot end."""
     both = replace(MOUNT, holders=(100, 110))
     watchdog = Process(110, 100, "watchdog", "S", threads=(110,))
     everybody = (DAEMON, CALLER, watchdog)
@@ -716,7 +724,8 @@ def test_threads_that_wait_alike_are_one_cause() -> None:
 
 
 def test_where_each_thread_waits_that_does_not_answer() -> None:
-    """A Java virtual machine: many threads wait for conditions, and two of them in a request."""
+    """A Java virtual machine: many threads wait for conditions, and two of them are in a
+    request."""
     sleeps = thread(101, call="futex", user=("pthread_cond_timedwait", "JVM_Sleep"))
     enters = thread(102, 299.5, call="futex", user=("pthread_cond_wait", "monitorenter", "x"))
     works = [thread(n, 9.0, call="futex", user=("sem_wait", "GangWorker")) for n in range(110, 115)]
@@ -732,18 +741,19 @@ def test_where_each_thread_waits_that_does_not_answer() -> None:
         "in sem_wait < GangWorker",
         "in sem_wait < Finalizer",
     ]
-    # Who is in a callback works for a request.
+    # A thread in a callback works for a request.
     called = replace(works[4], user=("sem_wait", "fuse_fs_read_buf", "[libfuse.so.2.9.9]"))
     (cause, *_) = causes(caller(), *works[:4], called, sleeps)
     assert cause.threads[0] == 114 and "(thread 114)" in cause.text
-    # All at places of their own: the first ones, and how many more there are.
+    # All wait for different objects: the first ones, and the number of the others.
     own = [thread(n, 9.0, call="futex", user=(f"at_{n}",)) for n in range(110, 150)]
     text = render(stuck(moment(caller(), *own)))
     assert text.count("      in at_") == 10 and "and 30 threads at other places" in text
 
 
 def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
-    """Go's poller has an idle connection and a pipe of its own; a child's two pipes are one."""
+    """Go's poller has an idle connection and a pipe of its own; a child's two pipes count as
+    one."""
     server = Process(301, 1, "squid", "S", threads=(301,))
     idle = Task(301, 301, "squid", "S", call="epoll_wait", age=9.0)
     connection = Descriptor(5, "socket:[5]", Socket("tcp", "127.0.0.1:3128", other=(301,)))
@@ -770,7 +780,7 @@ def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
 
 
 def test_a_runtime_s_idle_threads_are_no_cause() -> None:
-    """A goroutine that waits has no thread; the poller may have its connection."""
+    """A waiting goroutine has no thread; the poller may have its connection."""
     idle = thread(101, call="futex", user=("runtime.futex.abi0", "runtime.futexsleep"))
     sysmon = thread(103, 0.0, call="nanosleep", user=("runtime.usleep.abi0", "runtime.sysmon"))
     (cause,) = causes(caller(), idle, sysmon, reader(102))
@@ -785,7 +795,7 @@ def test_a_runtime_s_idle_threads_are_no_cause() -> None:
 
 
 def test_threads_that_could_not_be_looked_at_are_not_idle() -> None:
-    """Without them a mount that hangs was called busy, or said to be read by nobody."""
+    """Without them a hanging mount was reported as busy, or as read by nobody."""
     (cause,) = causes(caller())
     assert cause.kind == "unknown"
     assert cause.text == "what sshfs does cannot be known: its threads could not be looked at"
@@ -808,7 +818,7 @@ def lock_waiter(tid: int = 500, *openers: int) -> Task:
 
 
 def locker(tid: int) -> Task:
-    """A daemon's thread that waits for a lock that its own process holds for another caller."""
+    """A daemon's thread waits for a lock that its own process holds for another caller."""
     return thread(tid, 8.9, call="flock", holders=(100,), places=(Place("/srv/backing"),))
 
 
@@ -824,7 +834,7 @@ HOLDER = Process(600, 1, "flock", "S", threads=(600,))
     ],
 )
 def test_a_lock_that_another_caller_holds_is_no_hang(threads: tuple[Task, ...]) -> None:
-    """However the daemon keeps it: by its own lock, by a condition, or in its memory alone."""
+    """Any implementation in the daemon: a lock of its own, a condition, or its memory alone."""
     result = stuck(moment(lock_waiter(500, 600), *threads, processes=(DAEMON, CALLER, HOLDER)))
     (mount,) = result.mounts
     assert (result.stuck, mount.state, mount.locked, mount.causes) == (False, "busy", 1, ())
@@ -858,7 +868,7 @@ def test_a_stopped_daemon_is_a_hang_also_for_who_waits_for_a_lock() -> None:
 
 
 def test_a_lock_that_the_kernel_knows() -> None:
-    """Its daemon has no locks of its own: no request waits."""
+    """Its daemon keeps no locks: no request waits."""
     names = ("locks_lock_inode_wait", "fuse_file_flock", "__do_sys_flock")
     waits = replace(caller(501, holders=(600,)), state="S", stack=names, wchan="", call="flock")
     quiet = replace(MOUNT, waiting=0)
@@ -874,7 +884,7 @@ def test_a_lock_that_the_kernel_knows() -> None:
 
 
 def test_a_request_that_is_older_than_its_server() -> None:
-    """Its predecessor read it; later requests are not older."""
+    """Its predecessor read it; later requests are younger than the server."""
     holder = Process(90, 1, "python3", "S", threads=(90,), since=400.0)
     server = replace(DAEMON, since=200.0)
     of = replace(MOUNT, holders=(90, 100), servers=(100,))
@@ -887,7 +897,7 @@ def test_a_request_that_is_older_than_its_server() -> None:
     for task in younger:
         found = causes(task, reader(100), connections=(of,), processes=everybody)
         assert [cause.kind for cause in found] == ["unanswered"]
-    # A daemon that goes to the background after its mount reads what waits already.
+    # A daemon that goes to the background after its mount reads requests that wait already.
     peer = Socket("tcp", "10.0.0.1:22", "SYN-SENT", send_queue=1)
     connects = thread(101, 199.0, call="connect", descriptors=(Descriptor(7, "socket:[9]", peer),))
     found = causes(caller(), reader(100), connects, connections=(of,), processes=everybody)
@@ -895,7 +905,8 @@ def test_a_request_that_is_older_than_its_server() -> None:
     sleeps = thread(101, 199.0, call="futex")
     found = causes(caller(), reader(100), sleeps, connections=(of,), processes=everybody)
     assert [cause.kind for cause in found] == ["handover", "condition"]
-    # It may be in the queue still, as nobody waits for new ones; or the other process reads, too.
+    # It may still be in the queue, as no thread waits for new ones; or the other process reads,
+    # too.
     busy = thread(100, 100.0, call="nanosleep")
     assert "handover" not in [
         c.kind for c in causes(caller(), busy, connections=(of,), processes=everybody)
@@ -906,7 +917,7 @@ def test_a_request_that_is_older_than_its_server() -> None:
 
 
 def test_one_of_two_servers_is_stopped() -> None:
-    """The other one reads, but not what the first one has read."""
+    """The other one reads, but not the requests that the first one has read."""
     other = Process(200, 1, "sshfs", "T", threads=(200,))
     of = replace(MOUNT, holders=(100, 200), servers=(100, 200))
     everybody = (DAEMON, CALLER, other)
@@ -955,7 +966,7 @@ def mounts(tid: int = 100) -> Task:
     ],
 )
 def test_a_mount_that_waits_for_its_first_request(others: tuple[Task, ...], code: Code) -> None:
-    """Nobody reads it; or another thread has it: no deadlock."""
+    """Nobody reads it, or another thread has it: no deadlock."""
     result = stuck(moment(mounts(), *others, connections=(MADE,)), ["/mnt/new"])
     (mount,) = result.mounts
     assert [cause.reason.code for cause in mount.causes] == [code]
@@ -964,7 +975,7 @@ def test_a_mount_that_waits_for_its_first_request(others: tuple[Task, ...], code
 
 
 def test_a_connection_gets_the_place_where_it_is_mounted() -> None:
-    """By the option fd; else it is the one that is not mounted."""
+    """By the option fd; otherwise it is the unmounted one."""
     new, other = Connection(50, "", "", ""), Connection(51, "", "", "")
     for of, found in ((50, "/mnt/new"), (51, ""), (None, "")):
         task = replace(mounts(), mounts=replace(MOUNTS, connection=of))
@@ -986,7 +997,7 @@ def test_a_connection_that_was_aborted() -> None:
 
 
 def test_the_kernel_s_own_limit_for_requests() -> None:
-    """It looks every 15 s."""
+    """The kernel checks every 15 s."""
     found = causes(caller(age=6.0), reader(101), timeout=20)
     assert [cause.kind for cause in found] == ["unanswered", "timeout"]
     figures = {"limit_ns": 20 * 10**9, "least_ns": 14 * 10**9, "most_ns": 29 * 10**9}
@@ -1020,7 +1031,7 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
     assert "mount.cvmfs (pid 700) mounts /cvmfs/x" in " ".join(render(result).split())
     young = replace(before, processes=(replace(helper, since=4.0), client))
     assert stuck(young).mounting and not stuck(young).stuck
-    # Who only has the device open may have done so for long.
+    # A process that only has the device open may have done so for long.
     other = replace(before, processes=(replace(helper, comm="x"), client))
     assert stuck(other).mounting and not stuck(other).stuck
 
@@ -1039,7 +1050,8 @@ def test_where_a_mount_helper_mounts(command: list[str], comm: str, target: str)
 
 
 def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mount helpers, without their children; those with the device open, but no connection."""
+    """Mount helpers, without their children; and processes with the device open, but no
+    connection."""
     comms = {
         1: "init",
         10: "mount.cvmfs",
@@ -1059,7 +1071,7 @@ def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPat
     rows = {pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
     found = machine._mounting(SimpleNamespace(rows=rows), processes, below)  # type: ignore[arg-type]
     assert found == {10: "mount.cvmfs", 40: "slowfs"}
-    # An old kernel does not show connections: whoever has the device open may serve.
+    # An old kernel does not show connections: any process with the device open may serve.
     monkeypatch.setattr(machine, "shows_connections", lambda files: False)
     old = {
         pid: replace(process, fuse=(None,) * len(process.fuse))
@@ -1073,7 +1085,7 @@ def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPat
 
 
 def downloader(tid: int = 101, silent: float | None = 6.0, state: str = "ESTABLISHED") -> Task:
-    """Polls a thousand times a second for its server and a pipe of its own."""
+    """It polls a thousand times a second for its server and a pipe of its own."""
     proxy = Socket("tcp", "127.0.0.1:3128", state, silent=silent)
     own = Descriptor(4, "pipe:[4]", own=True)
     user = ("__poll", "download::DownloadManager::MainDownload(void*)", "start_thread")
@@ -1093,8 +1105,10 @@ FETCHES = [
 
 
 def test_what_callers_download_and_for_how_long_no_byte_came() -> None:
-    """Threads that wait for the download thread in pipes of their own are no other cause, nor are
-    a watchdog and a server for commands, which look about from time to time."""
+    """Threads that wait for the download thread in pipes of their own are no other cause.
+
+    Neither are a watchdog and a command server, which wake up now and then.
+    """
     other = (Descriptor(7, "pipe:[7]", other=(300,)),)
     watch = thread(
         104, 0.2, call="poll", descriptors=other, user=("__poll", "MainWatchdogListener")
@@ -1118,7 +1132,7 @@ def test_what_callers_download_and_for_how_long_no_byte_came() -> None:
 
 @pytest.mark.parametrize("silent", [None, 60.0])
 def test_a_connection_that_is_not_used_for_callers(silent: float | None) -> None:
-    """It was silent since before they came; or nobody knows."""
+    """It was silent since before they came, or nobody knows."""
     found = causes(in_open(500), downloader(silent=silent), reader(100))
     assert [cause.reason.code for cause in found] == [Code.HANG_THREAD]
 
@@ -1130,7 +1144,8 @@ def test_threads_that_wait_for_one_server_are_one_cause() -> None:
 
 
 def test_a_reload_that_is_paused_is_ended_by_a_signal() -> None:
-    """Of the loader's own thread; whoever waits for signals elsewhere pauses nothing."""
+    """Only the loader's own thread counts; threads that wait for signals elsewhere pause
+    nothing."""
     fenced = thread(101, 0.05, call="select", user=FENCE)
     paused = thread(103, call="rt_sigtimedwait", user=("__sigwait", "loader::WaitForSignal(int)"))
     (cause, *_) = causes(caller(), fenced, paused)

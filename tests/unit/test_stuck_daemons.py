@@ -1,4 +1,4 @@
-"""Which process answers a mount."""
+"""The process that answers a mount."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 10
 
 @pytest.fixture(autouse=True)
 def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not show which connection a descriptor of FUSE's device has."""
+    """A process that does not show the connection of its descriptor of FUSE's device."""
     monkeypatch.setattr(machine, "shows_connections", lambda files: False)
 
 
 def answered(processes: dict[int, Process], paths: list[str], silent: int = 0) -> Connection:
-    """The mount with its daemon, where these are the paths of all mounts."""
+    """Return the mount with its daemon, where these are the paths of all mounts."""
     mounts = [replace(MOUNT, path=path) for path in paths]
     return machine._with_daemon(MOUNT, processes, machine._named(mounts, processes), silent)
 
@@ -38,8 +38,8 @@ def test_a_daemon_that_is_not_seen_is_not_gone(
     silent: int,
     hidden: bool,
 ) -> None:
-    """Descriptors of others are shown to root alone; old kernels do not show whose they are; and
-    one that could not be looked at in time may have them."""
+    """Only root sees others' descriptors; old kernels do not show their connections; and a process
+    that could not be examined in time may have them."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     other = replace(DAEMON, fuse=fuse)
     found = answered({100: other}, ["/mnt/a"], silent)
@@ -55,7 +55,7 @@ def test_nobody_here_answers_virtiofs() -> None:
 
 
 def named(pid: int, command: str, threads: int = 1) -> Process:
-    """A process with /dev/fuse open, on a kernel that does not show of which connection."""
+    """A process with /dev/fuse open, on a kernel that does not show the connection."""
     numbers = tuple(range(pid, pid + threads))
     return Process(
         pid, 1, "x", "S", fuse=(None,), threads=numbers, arguments=tuple(command.split())
@@ -70,7 +70,7 @@ def named(pid: int, command: str, threads: int = 1) -> Process:
         (("rclone mount x: /mnt/a --cache-dir /mnt/b", "sshfs host: /mnt/b"), 100),
         (("sshfs -f /mnt/a", "bindfs /mnt/a /mnt/b"), 100),
         (("sshfs host: a", "bindfs /mnt/a /mnt/b"), 100),
-        # It has ended, and the other one only shows what is on it.
+        # It has exited, and the other one only names the mount.
         (("other", "bindfs /mnt/a /mnt/b"), None),
     ],
 )
@@ -90,7 +90,8 @@ def test_nobody_knows_who_answers_which_of_two_mounts_on_one_path() -> None:
 
 
 def test_stuck_ignores_a_device_without_a_mount(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can open the device, and name another's mount: not where the kernel shows whose."""
+    """Anybody can open the device and name another's mount: it does not count if the kernel shows
+    connections."""
     poser = named(100, "sshfs host: /mnt/a")
     other = replace(named(200, "x /mnt/b"), fuse=(41,))
     assert answered({100: poser}, ["/mnt/a"]).daemon == 100
@@ -123,7 +124,7 @@ READS = ("fuse_dev_do_read", "fuse_dev_read")
 @pytest.mark.parametrize(
     ("first", "second", "servers"),
     [
-        # A supervisor and its child: that reads, polls or was stopped meanwhile.
+        # A supervisor and its child, which reads, polls, or was stopped meanwhile.
         (of_process(10, "pause"), of_process(20, "read", stack=READS), (20,)),
         (of_process(10, "epoll_wait"), of_process(20, "poll", descriptors=DEVICE), (20,)),
         (of_process(10, "wait4"), of_process(20, "read", "T", descriptors=DEVICE), (20,)),

@@ -1,4 +1,5 @@
-"""What stuck reads of this host: in time, and the words of locks, paths and sockets."""
+"""Facts that stuck reads of this host: within its limits, and the layout of locks, paths and
+sockets."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
 
 
 def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not all of it: what others have made may keep a child busy for ever."""
+    """But not all of it: data of other users may keep a child busy forever."""
 
     def answer(item: int) -> int:
         end = time.monotonic() + (60 if item == 2 else 0.6)
@@ -86,8 +87,11 @@ def test_who_dies_is_left_out() -> None:
 
 
 def test_many_that_do_not_answer_leave_time_for_others() -> None:
-    """Callers in execve on a mount that hangs: before Linux 5.7 whoever reads their stacks waits
-    for them (cred_guard_mutex), 0.25 s each: 4 s, were they waited for one after the other."""
+    """Callers in execve on a hanging mount: before Linux 5.7 a reader of their stacks waits for
+    them (cred_guard_mutex).
+
+    They take 0.25 s each: 4 s if one waited for them one after the other.
+    """
     items = range(20)
 
     def answer(item: int) -> int:
@@ -100,7 +104,7 @@ def test_many_that_do_not_answer_leave_time_for_others() -> None:
 
 
 def test_who_answers_late_is_not_left_out(tmp_path: Path) -> None:
-    """2 answers after 3 has, in another child."""
+    """2 answers after 3, in another child."""
 
     def answer(item: int) -> int:
         while item == 2 and not (tmp_path / "3").exists():
@@ -124,7 +128,7 @@ def test_one_overtaken_does_not_do_the_others_work(tmp_path: Path) -> None:
 
 
 def test_one_that_runs_is_not_overtaken(tmp_path: Path) -> None:
-    """A busy host would begin a child for each item, all at once."""
+    """A busy host would start a child for each item, all at once."""
 
     def answer(item: int) -> int:
         (tmp_path / f"{os.getpid()}").touch()
@@ -140,7 +144,7 @@ def test_one_that_runs_is_not_overtaken(tmp_path: Path) -> None:
 
 
 def test_one_that_runs_for_long_does_not_take_the_time_of_others(tmp_path: Path) -> None:
-    """Any user can make a process that takes long to look at."""
+    """Any user can make a process that takes long to examine."""
 
     def answer(item: int) -> int:
         while item == 1 and not (tmp_path / "2").exists():
@@ -162,7 +166,7 @@ def test_a_part_of_a_limit_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_who_stays_behind_holds_nothing_of_ours() -> None:
-    """A child that cannot be killed kept the standard output open: whoever read it waited."""
+    """A child that cannot be killed kept the standard output open: its reader waited."""
 
     def answer(_: int) -> list[str]:
         names = os.listdir("/proc/self/fd")
@@ -202,7 +206,7 @@ def test_what_a_process_waited_for_a_cpu_is_known() -> None:
     spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
     try:
-        # Each waits while the other runs: that comes without end.
+        # Each waits while the other runs: such waits come without end.
         while any(bounded._waited_for_cpu(one.pid) < 0.05 for one in spinning):
             time.sleep(0.01)
     finally:
@@ -212,7 +216,7 @@ def test_what_a_process_waited_for_a_cpu_is_known() -> None:
 
 
 def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
-    """Words between zeros, and the address of the first."""
+    """Return words between zeros, and the address of the first."""
     array = (ctypes.c_uint32 * 64)(*([0] * 16), *words)
     return array, ctypes.addressof(array) + 64
 
@@ -226,24 +230,24 @@ OTHER = 4242
         # glibc's mutex: __lock, __count, __owner, __nusers, __kind
         ([2, 0, OTHER, 1, 0], 0, 128, "mutex"),
         ([2, 1, OTHER, 1, 1], 0, 128, "mutex"),  # recursive
-        # glibc's rwlock, waited for by readers and by writers
+        # glibc's rwlock, with waiting readers and with waiting writers
         ([3, 0, 2, 0, 0, 0, OTHER, 0], 2, 0x189, "rwlock"),
         ([3, 1, 0, 3, 0, 0, OTHER, 0], 3, 0x189, "rwlock"),
-        # musl's mutex that is recursive or checked; a plain one has EBUSY instead of an owner
+        # musl's recursive or error-checking mutex; a plain one has EBUSY instead of an owner
         ([1, OTHER | 1 << 31], 1, 128, "mutex"),
         ([0, OTHER | 1 << 31], 1, 128, None),
         # priority inheritance, robust
         ([OTHER | 1 << 31], 0, 128 | 6, "mutex"),
         ([OTHER | 1 << 31, 1, OTHER, 1, 16], 0, 128, "mutex"),
-        # Of a thread that is joined: its number, shared with the kernel
+        # For a joined thread: its number, shared with the kernel
         ([OTHER, 7], 0, 0x109, "thread"),
         ([OTHER, 7], 0, 0x189, None),
-        # A condition (48 bytes) before a mutex that somebody holds: its futexes are at 40 and 44.
+        # A condition (48 bytes) before a locked mutex: its futexes are at 40 and 44.
         ([0] * 9 + [16, 1, 0, 1, 0, OTHER, 1, 0], 10, 0x189, None),
         ([0] * 9 + [16, 1, 1, 1, 0, OTHER, 1, 0], 11, 0x189, None),
         # malloc's lock of an arena, with its flags behind it
         ([2, 0, OTHER, 0, 0, 0], 0, 128, None),
-        # A semaphore, an owner that is no thread of the process
+        # A semaphore; an owner that is no thread of the process
         ([0, 1, 0, 0], 0, 0x189, None),
         ([2, 0, 77, 1, 0], 0, 128, None),
     ],
@@ -253,7 +257,8 @@ def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: st
     with children.Memory("/proc/self") as memory:
         found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
     sure = found if found and found["sure"] else None
-    assert (sure and (sure["kind"], sure["owner"])) == (kind and (kind, 99))  # as known outside
+    # The number as seen from outside
+    assert (sure and (sure["kind"], sure["owner"])) == (kind and (kind, 99))
     del array
 
 
@@ -275,7 +280,7 @@ def test_a_page_of_a_file_that_a_process_does_not_have_is_not_asked_for(tmp_path
         mmap.mmap(file.fileno(), 4 * page, mmap.MAP_PRIVATE) as mapped,
         children.Memory("/proc/self") as memory,
     ):
-        mapped.madvise(mmap.MADV_RANDOM)  # a fault brings no other page
+        mapped.madvise(mmap.MADV_RANDOM)  # a page fault maps no other page
         (buffer := ctypes.c_char.from_buffer(mapped))
         address = ctypes.addressof(buffer)
         assert memory.peek(address, 10) == b""
@@ -353,7 +358,7 @@ def test_addresses() -> None:
 
 
 def test_this_host_is_read() -> None:
-    """A thread of this process that waits for a lock is looked at as one of a daemon would be."""
+    """A thread of this process that waits for a lock is examined as a daemon's thread would be."""
     end = threading.Event()
     sleeper = threading.Thread(target=end.wait)
     sleeper.start()
@@ -373,8 +378,10 @@ def test_this_host_is_read() -> None:
 def test_the_age_of_a_thread_without_a_stamp(
     monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None, ran: float | None
 ) -> None:
-    """It was moved between CPUs (Linux 6.12): it has not slept since the host began. Or the kernel
-    shows none: then each caller of a busy mount would count as stuck."""
+    """It was moved between CPUs (Linux 6.12): it has not slept since boot.
+
+    Or the kernel shows no time: then each caller of a busy mount would count as stuck.
+    """
     looks = iter([7, again])
 
     def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object] | None]:
@@ -413,7 +420,7 @@ def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = arguments._of_ring
     assert ring(100, [11], 1) == [(11, "/dev/fuse")]
     assert ring(100, [13], 1) == [(-1, RING)]
-    # Descriptor 0 is none of the ring's: it is its place in a table of the thread.
+    # Descriptor 0 is not the ring's: it is an index into a table of the thread.
     assert ring(100, [0], 17) == [(11, "/dev/fuse")]
     infos["12"] = info.format(1, "    0: /var/lib/data\n")
     assert ring(100, [0], 17) == [(-1, RING)]
@@ -434,14 +441,14 @@ def test_the_mounts_on_the_way_to_a_path() -> None:
     table = Table(MOUNTINFO)
     root = (254 << 20) + 1
     assert table.along("/mnt/ax") == [root]
-    assert table.along("/mnt/a/x") == [42, root]  # the newest on that place
+    assert table.along("/mnt/a/x") == [42, root]  # the newest mount on that directory
     assert table.along("/mnt/a/x", inside=True) == [42, 40, root]  # from a working directory
     assert table.along("/mnt/a/data/x") == [50, 42, root]
     assert table.along("/mnt/bind/x") == [40, root]
     assert table.along("/mnt/a b/x") == [41, root]
     assert table.along("/ov/x") == [51, 41, root, root, root, root]
     assert table.along("/ov2/x")[:3] == [52, 51, 41]
-    # An open file is on its mount, whatever lies above that now.
+    # An open file is on its mount, whatever mount covers it now.
     assert table.of_file(30, "/mnt/a/x") == [40]
     assert table.of_file(22, "/mnt/bind/x") == [40, root]
     assert table.of_file(99, "/mnt/a/x") is None  # unmounted
@@ -471,8 +478,8 @@ def test_the_clock_of_a_cpu() -> None:
 
 
 def test_a_process_is_seen_without_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads them waits for one that is in execve before Linux 5.7: a daemon's own row, and
-    that of a caller, come without."""
+    """Before Linux 5.7 a reader waits for a process in execve: a daemon's own row, and that of a
+    caller, lack stacks."""
     stat = f"500 (a b) c) S 1 {' '.join(['0'] * 36)}"
     stack = "[<0>] __schedule+0x1/0x2\n[<0>] request_wait_answer+0x1/0x2\n[<0>] 0xffffffff\n"
     texts = {"stat": stat, "wchan": "0", "status": "Uid:\t7\t7\n", "stack": stack}
@@ -501,7 +508,7 @@ def test_a_process_is_seen_without_its_stacks(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For all there may be no time, and callers may have lower numbers than their daemon."""
+    """Time may not suffice for all, and callers may have lower numbers than their daemon."""
 
     def process(pid: int) -> list[dict[str, object]]:
         return [
@@ -554,7 +561,8 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_a_system_call_is_about(tmp_path: Path) -> None:
-    """Two slashes before a path; no path but a descriptor (glibc's fstat); sets of descriptors."""
+    """Two slashes before a path; a descriptor without a path (glibc's fstat); sets of
+    descriptors."""
     (tmp_path / "file").touch()
     strings = [ctypes.create_string_buffer(text) for text in (b"//mnt//a/../b", b"", b"x")]
     two, empty, name = map(ctypes.addressof, strings)
@@ -610,7 +618,7 @@ def test_a_mapped_file_on_an_overlay_of_a_fuse_mount_is_not_opened(
 
 
 def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody may bind one whose path has newlines and blanks."""
+    """Anybody may bind a path with newlines and blanks."""
     rows = (
         "ffff8881: 00000002 00000000 00010000 0001 01 12345 /run/my server\n"
         "0000000000000000: 00000003 00000000 00000000 0001 03 12346\n"
@@ -629,7 +637,7 @@ def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", ["the kernel", "an error", "no netlink"])
 def test_the_other_end_of_a_unix_socket(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    """Or that the kernel does not tell it: without unix_diag it answers with an error."""
+    """Or that the kernel does not report it: without unix_diag it answers with an error."""
     ours, other = socket.socketpair()
     inode, peer = (os.fstat(end.fileno()).st_ino for end in (ours, other))
     if answer == "the kernel" and not sockets._unix_ends():
@@ -649,7 +657,7 @@ def test_the_other_end_of_a_unix_socket(monkeypatch: pytest.MonkeyPatch, answer:
 
 
 def test_sockets_that_listen(tmp_path: Path) -> None:
-    """Of both kinds: who waits for them alone waits for nobody."""
+    """Descriptors of both kinds: a thread that waits only for them waits for no other process."""
     with socket.socket(socket.AF_UNIX) as unix, socket.socket() as tcp:
         unix.bind(str(tmp_path / "socket"))
         tcp.bind(("127.0.0.1", 0))
@@ -665,7 +673,7 @@ def test_sockets_that_listen(tmp_path: Path) -> None:
 
 
 def test_a_thread_of_this_host_through_a_child() -> None:
-    """One that waits for a socket: its call, its descriptor, since when."""
+    """A thread that waits for a socket: its call, its descriptor, the time."""
     if os.geteuid() != 0 or os.uname().machine not in ("x86_64", "aarch64"):
         pytest.skip("only root sees system calls")
     ours, other = socket.socketpair()
@@ -700,7 +708,7 @@ def test_a_thread_of_this_host_through_a_child() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no pidfd_open(2) here")
 def test_a_descriptor_that_polls_as_an_aborted_one() -> None:
-    """A pipe that nobody reads shows the same error; the process itself keeps its descriptors."""
+    """A pipe without a reader shows the same error; the process itself keeps its descriptors."""
     reader, writer = os.pipe()
     own = os.getpid()
     before = sorted(os.listdir("/proc/self/fd"))
@@ -713,7 +721,7 @@ def test_a_descriptor_that_polls_as_an_aborted_one() -> None:
 
 
 def test_when_a_process_began() -> None:
-    """To less than the 10 ms that /proc shows."""
+    """More precise than the 10 ms of /proc."""
     if os.geteuid() != 0:
         pytest.skip("only root may ask")
     before = time.monotonic()
@@ -731,7 +739,7 @@ def test_when_a_process_began() -> None:
 
 
 def test_for_how_long_a_connection_was_silent() -> None:
-    """Since the last byte, whoever sent it."""
+    """Since the last byte, in either direction."""
     with socket.socket() as listener, socket.socket() as one:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -749,7 +757,7 @@ def test_for_how_long_a_connection_was_silent() -> None:
 
 
 def test_a_thread_that_polls_all_the_time_is_seen_in_its_poll() -> None:
-    """However often it is awake when looked at."""
+    """However often it is awake at a look."""
     code = "import select\np = select.poll()\np.register(0, 1)\nprint(flush=True)\n"
     code += "while 1:\n p.poll(1)\n sum(range(20000))"
     with subprocess.Popen(
@@ -766,7 +774,7 @@ def test_a_thread_that_polls_all_the_time_is_seen_in_its_poll() -> None:
 
 
 def test_the_mount_that_a_system_call_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is the one of the option fd; other uses of mount(2) make none."""
+    """Its connection is that of the option fd; other uses of mount(2) make none."""
     shown = {"/proc/1/task/1/fdinfo/12": "pos:\t0\nfuse_connection:\t57\n"}
     monkeypatch.setattr(arguments, "text", lambda name: shown.get(name, ""))
     texts = {1: "x", 2: "fuse.x", 3: "fd=12,user_id=0", 4: "rootmode=40000,fd=13", 5: "bfd=12"}

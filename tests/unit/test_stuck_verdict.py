@@ -1,4 +1,5 @@
-"""What `stuck` says where not all that may wait could be examined, and of fusetools' own waits."""
+"""The verdict of `stuck` if not all possible callers could be examined, and fusetools' own
+waits."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def told(now: Moment) -> str:
 def test_requests_of_callers_that_were_not_examined(
     more: dict[str, Any], kinds: list[str], monkeypatch: pytest.MonkeyPatch, run: Invoke
 ) -> None:
-    """One of them may hang: that is not known, and the exit status is not 0."""
+    """One of them may hang: that is unknown, and the exit status is not 0."""
     now = moment(**more)
     result = stuck(now)
     assert [unknown.kind for unknown in result.unknown] == kinds
@@ -73,11 +74,11 @@ def test_requests_of_callers_that_were_not_examined(
 
 
 def test_where_nothing_waits_nobody_can_hang() -> None:
-    """However many could not be examined. Of a mount that had no request for a moment, too."""
+    """However many could not be examined; the same for a mount that had no request for a moment."""
     for mount in (replace(MOUNT, waiting=0), replace(MOUNT, settled=True)):
         result = stuck(moment(mount=mount, hidden=(500,), unseen=(501,)))
         assert (result.stuck, result.unknown) == (False, ())
-    # But what cannot be counted may wait.
+    # But uncounted callers may wait.
     result = stuck(moment(mount=replace(MOUNT, waiting=None), hidden=(500,)))
     assert result.mounts[0].state == "unknown"
 
@@ -94,7 +95,7 @@ def test_nobody_counts_the_callers_of_automount() -> None:
     quiet = replace(MOUNT, waiting=0)
     now = moment(mount=quiet, unseen=(500,), autofs=True)
     assert [unknown.kind for unknown in stuck(now).unknown] == ["time"]
-    assert stuck(now, ["/mnt/a"]).unknown == ()  # only that one was asked for
+    assert stuck(now, ["/mnt/a"]).unknown == ()  # only that mount was requested
     assert stuck(moment(mount=quiet, hidden=(500,), autofs=True)).unknown == ()
 
 
@@ -129,7 +130,7 @@ def test_waits_of_fusetools_are_no_hang() -> None:
     assert (found.state, found.own, found.callers, found.causes) == ("own", 4, (), ())
     text = told(moment(*four, mount=mount, own=ours))
     assert "not stuck: 4 processes of fusetools wait" in text and "nobody else does" in text
-    # Not even where others could not be examined: no request is theirs.
+    # Even if others could not be examined: no request is theirs.
     assert stuck(moment(*four, mount=mount, own=ours, hidden=(600,))).unknown == ()
 
 
@@ -138,7 +139,7 @@ def test_waits_of_others_beside_those_of_fusetools_are_a_hang() -> None:
     now = moment(caller(501), caller(502), caller(600), mount=replace(MOUNT, waiting=3), own=ours)
     (found,) = stuck(now).mounts
     assert (found.state, [one.pid for one in found.callers]) == ("stuck", [600])
-    # A request more than ours, and its caller was not examined.
+    # There is one request more than ours, and its caller was not examined.
     now = moment(caller(501), mount=replace(MOUNT, waiting=2), own=ours, hidden=(600,))
     assert stuck(now).mounts[0].state == "unknown"
 
@@ -189,7 +190,7 @@ def test_fusetools_is_known_by_what_only_root_can_write(
             row(503, recording),  # the workload has run its program
             row(504, 503, forked=True),
             row(600),
-            row(601),  # another one by now
+            row(601),  # another process has the number by now
             row(700),
             row(701),
             row(800, comm="fusetools"),
@@ -206,7 +207,7 @@ def test_recordings_are_looked_for_where_they_are() -> None:
 def test_another_user_s_process_is_no_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that has the number of a recording that has ended."""
+    """A process that has the number of a recording that has ended."""
     monkeypatch.setattr(left, "noted", lambda: [])
     monkeypatch.setattr(own, "_recordings", lambda _: [500, 501])
     rows = [row(500, owner=1000), row(501)]
@@ -254,7 +255,7 @@ def test_a_note_of_another_user_counts_for_nothing(tmp_path: Path) -> None:
 
 
 class Plain(Asker):
-    """Asks without children; ``asked``: whom, in which order."""
+    """Answers without children; ``asked``: the order of questions."""
 
     def __init__(self) -> None:
         super().__init__(30, 1)
@@ -311,7 +312,7 @@ def test_a_process_with_many_threads_has_its_turns_after_others(
 def test_likely_daemons_are_looked_at_first_and_the_first_descriptors_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And no more than needed: the daemon of the only connection has been found then."""
+    """It reads no more than needed: the daemon of the only connection has been found then."""
     mount = parse_mountinfo("30 22 0:40 / /mnt/a rw - fuse.x a rw,user_id=7\n")
     waits: list[children.ThreadRow] = [(800, "S", "request_wait_answer")]
     rows = [
@@ -332,7 +333,7 @@ def test_likely_daemons_are_looked_at_first_and_the_first_descriptors_of_all(
 
 
 def test_the_order_in_which_threads_are_examined() -> None:
-    """Some of each daemon's, then who waits in FUSE, however many others seem to wait."""
+    """Some of each daemon's threads, then callers in FUSE, however many others seem to wait."""
     crowd = {pid: [(pid, "D", "do_vfork")] for pid in range(1000, 1100)}
     threads = {**crowd, 5000: [(5000, "S", "request_wait_answer")], 900: [(905, "S", "x")]}
     processes = {900: Process(900, 1, "x", "S", threads=tuple(range(900, 1000)))}

@@ -1,4 +1,4 @@
-"""fusetools sweep without a mount: parameters, the folder, resuming, what it prints."""
+"""fusetools sweep without a mount: parameters, the folder, resuming, printed output."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_only_the_user_knows_is_asked_for(run: Invoke) -> None:
     )
 
 
-# What commands say themselves
+# Output of the commands themselves
 
 
 def test_dd_says_its_bytes() -> None:
@@ -250,13 +250,13 @@ def test_a_sweep(tmp_path: Path) -> None:
         (n, r) for n in ("0.01", "0.03", "0.05") for r in "123"
     ]
     assert json.loads((folder / "sweep.json").read_text())["points"] == found["points"]
-    # Once more: all is there, nothing runs.
+    # Again: all runs exist, nothing runs.
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
     again = start(tmp_path, command(*options))
     assert again.stdout == done.stdout
     assert start(tmp_path, [*FUSETOOLS, "sweep", "sweep", "--json"]).stdout == done.stdout
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
-    # More rounds: those are added.
+    # More rounds: only those are added.
     more = start(tmp_path, [*FUSETOOLS, "sweep", "sweep", "--repeat", "4", "--json"])
     assert {one["seconds"]["runs"] for one in json.loads(more.stdout)["points"]} == {4}
 
@@ -287,7 +287,7 @@ def test_a_sweep_killed_at_any_point_goes_on_and_ends_the_same(sign: int, tmp_pa
         if process.returncode == 130 and said:
             assert said.startswith("fusetools: stopped; ")
         runs = set(tmp_path.glob("sweep/runs/*/*/run.json"))
-        assert kept <= runs  # what was done stays
+        assert kept <= runs  # finished runs stay
         kept = runs
     done = start(tmp_path, argv)
     assert done.returncode == 0, done.stderr
@@ -422,7 +422,7 @@ def test_values_that_cannot_be_run_here_are_left_out(tmp_path: Path) -> None:
     assert set(folder.runs) == {(0, 1)} and not folder.to_do()
 
 
-# Folders of others
+# Other users' folders
 
 DEFINED = {
     "format": 1,
@@ -484,11 +484,11 @@ def test_damaged_runs_are_said(change: dict[str, object], tmp_path: Path) -> Non
         Folder.open(tmp_path / "sweep")
 
 
-# What is printed
+# Printed output
 
 
 def made(path: Path, repeat: int, requests: bool = True) -> Folder:
-    """A sweep whose runs are made up."""
+    """A sweep with made-up runs."""
     one = Experiment(
         ("dd", "if=/mnt/big", "of=/dev/null", "bs={bs}"),
         {"bs": ("4k", "64k", "1M")},

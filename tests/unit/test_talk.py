@@ -1,4 +1,4 @@
-"""What a CernVM-FS client says of itself, on its socket for commands."""
+"""The status of a CernVM-FS client, on its command socket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS = {
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[socket.socket]:
-    """A socket for commands of this process; nobody answers on it yet."""
+    """A command socket of this process; nobody answers on it yet."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "cvmfs_io.x"))
         listener.listen(8)
@@ -34,7 +34,7 @@ def client(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def asked() -> list[tuple[str, str]]:
-    """What this process answers, asked by a child."""
+    """Return this process's answer, requested by a child."""
     ((_, rows),) = bounded.each([os.getpid()], talk.ask, 5, bounded.Limit(10))
     assert rows is not None
     return [(command, text) for command, text in rows[1]]

@@ -49,7 +49,7 @@ def test_version_1_by_its_cpu_controller(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
-    # Outside of what this namespace shows; without a controller; a process that is gone.
+    # Outside of this namespace's view; without a controller; an exited process.
     files = tree(tmp_path, mounts, "0::/../other\n", **{"sys/fs/cgroup/cpu.stat": "usage_usec 1\n"})
     assert throttling.quotas(files, 7) == {}
     assert throttling.quotas(files, 8) == {}

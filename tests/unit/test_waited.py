@@ -1,4 +1,4 @@
-"""What callers wait for when a recording begins."""
+"""Requests that wait already when a recording begins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_three_are_named() -> None:
 
 
 def test_a_busy_mount_lacks_nothing() -> None:
-    """Nor do mounts that are not recorded, nor autofs, which has no requests."""
+    """Neither do unrecorded mounts, nor autofs, which has no requests."""
     late = one(12, 5.0)
     mounts = (
         mount(7, one(12, 0.9), one(13, None)),

@@ -43,13 +43,13 @@ def test_demo(run: Invoke) -> None:
     assert 25 * MS <= figures["mean_ns"] < 26 * MS
     figures = second["reason"]["figures"]
     assert (figures["requests"], figures["of"]) == (3, 32)
-    # It sleeps until 60 us before the delay's end.
+    # The callback sleeps until 60 us before the delay's end.
     assert 19.9 * MS <= figures["mean_ns"] < 20.1 * MS
     assert second["reason"]["subject"]["syscall"] == "clock_nanosleep"
 
 
 def test_each_ns_has_one_cause() -> None:
-    """The causes are the whole time of waited-for requests, as `stages` has it."""
+    """The causes sum up to the whole time of waited-for requests, as `stages` has it."""
     recording = fusetools.open(DEMO)
     both = recording.stages()
     stages = both.operations
@@ -143,7 +143,7 @@ EMPTY: dict[str, Any] = {
 
 @pytest.fixture
 def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """rule(part=value …): the findings where the core's answer has these parts."""
+    """rule(part=value …) returns the findings if the core's answer has these parts."""
     first, last = 0, 2_000 * MS
 
     def found(seconds: float = 2.0, **parts: Any) -> Why:
@@ -198,7 +198,7 @@ def test_sleeps(rule: Any, how: str, code: str) -> None:
     (finding,) = result.findings
     assert finding.share == 0.5 and finding.time_ns == 500 * MS
     figures, subject = finding.reason.figures, finding.reason.subject
-    # 97 % of open's time is of one file.
+    # 97 % of open's time belongs to one file.
     assert (figures["requests"], figures["of"], figures["mean_ns"]) == (39, 160, 10 * MS)
     assert (subject["operation"], subject["path"], subject["place"]) == (
         "open",
@@ -374,7 +374,7 @@ def test_one_hammering_process(rule: Any) -> None:
     assert codes(result) == ["hammer"]
     figures = result.findings[0].reason.figures
     assert (figures["requests_share"], figures["per_second"]) == (0.97, 485)
-    # Alone it disturbs nobody; over many files it is a job's own work.
+    # Alone it is harmless; over many files it is a job's own work.
     alone = {**parts, "processes": [(OTHER, 1000, 1000 * MS)]}
     assert codes(rule(**alone)) == ["caches_off"]
     spread = [(OTHER, "getattr", node, 97, 80 * MS) for node in range(3)]
@@ -436,7 +436,7 @@ def test_read_again(rule: Any) -> None:
     parts = {"causes": [cause("passing", 1000 * MS)]}
     result = rule(transfers=[transfers(131072, files=files)], **parts)
     assert codes(result) == ["read_again"] and result.findings[0].share == 1
-    # In the background, the part of the waits for pages counts.
+    # In the background, the share of the waits for pages counts.
     page = cause("outside", 400 * MS, how="page", syscall="read", places=[])
     reads = [cause("passing", 90 * MS, background=True), cause("on_cpu", 600 * MS, places=[])]
     background = [transfers(131072, files=files, waits=False)]
@@ -478,11 +478,11 @@ def test_requests_without_an_answer(rule: Any, fate: str) -> None:
     idle = cause("slept", 600 * MS, how="idle", syscall="read")
     result = rule(fates=fates, causes=[idle, cause("unknown", 300 * MS)])
     assert codes(result) == ["unanswered"] and result.findings[0].share == 0.9
-    # Their time is explained.
+    # Their time has an explanation.
     assert result.unknown == () and result.unknown_share == 0
     reason = result.findings[0].reason
     assert (reason.subject["fate"], reason.figures["requests"]) == (fate, 3)
-    # What the daemon does for them is known: that is the cause.
+    # The daemon's work for them is known: that is the cause.
     sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
     assert codes(rule(fates=fates, causes=[sleep])) == ["daemon_sleeps"]
 
@@ -530,11 +530,11 @@ def test_diff_begins_with_a_verdict() -> None:
     assert verdict.subject == {"operation": "getattr"}
     assert verdict.figures["times"] == 4.0 and verdict.figures["calls_percent"] == -95.0
     verdict = Differences(rows, facts(1.0, "ls"), facts(4.0, "ls")).verdict
-    # Nothing that became more explains why B is slower.
+    # No growth explains why B is slower.
     assert verdict is not None and verdict.code == Code.DIFF_SLOWER and not verdict.subject
     verdict = Differences(rows, facts(1.0, "ls"), facts(1.1, "ls")).verdict
     assert verdict is not None and verdict.code == Code.DIFF_ALIKE
-    # Without a workload the length says nothing.
+    # Without a workload the recording's length has no meaning.
     verdict = Differences(rows, facts(4.0), facts(1.0)).verdict
     assert verdict is not None and verdict.code == Code.DIFF_REQUESTS
     assert "times" not in verdict.figures

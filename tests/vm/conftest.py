@@ -1,7 +1,7 @@
 """Fixtures for tests in a virtual machine.
 
 `--kernels all`: those of Debian's suites; or names separated by commas, also of Ubuntu's suites and
-kernels (`focal,noble-6.14`) where the machine's apt sources have it; default: bookworm.
+kernels (`focal,noble-6.14`) if the machine's apt sources have them; default: bookworm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kernel" not in metafunc.fixturenames:
         return
-    # A plain `pytest` meets this file too late for its option.
+    # A plain `pytest` reads this file too late for its option.
     names: str = metafunc.config.getoption("--kernels", default="bookworm")
     suites = debs.DEBIAN if names == "all" else names.split(",")
     metafunc.parametrize("kernel", suites, indirect=True, scope="session")
@@ -33,20 +33,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def guests() -> Iterator[None]:
-    """Those that wait for a command are ended with the tests."""
+    """Guests that wait for a command end with the tests."""
     yield
     vm.close()
 
 
 @pytest.fixture(scope="session")
 def all_kernels(request: pytest.FixtureRequest) -> bool:
-    """Whether the tests run on all kernels, where they may take their time."""
+    """Return whether the tests run on all kernels, where they may take long."""
     return bool(request.config.getoption("--kernels", default="") == "all")
 
 
 @pytest.fixture
 def campaign(all_kernels: bool) -> None:
-    """Only on all kernels: on one kernel other tests prove the same."""
+    """Run only on all kernels: on one kernel other tests prove the same."""
     if not all_kernels:
         pytest.skip("make test-kernels runs it")
 
@@ -65,7 +65,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
 
 @pytest.fixture
 def guest(kernel: vm.Kernel, tmp_path: Path) -> vm.Guest:
-    """Runs a command in a guest with tmp_path shared; its exit status must be 0."""
+    """Run a command in a guest with tmp_path shared; its exit status must be 0."""
     return vm.guest(kernel, tmp_path)
 
 

@@ -1,7 +1,7 @@
-"""Packages of any suite of Debian, or of Ubuntu, unpacked into a folder by ordinary apt clients.
+"""Packages of any suite of Debian or Ubuntu, unpacked into a folder by ordinary apt clients.
 
-They work on a state of their own. Nothing is installed; of the machine's own state only the
-mirrors' places and the installed keyrings are taken.
+The clients work on a state of their own and install nothing. Only the mirrors' addresses and the
+installed keyrings come from the machine's own state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEBIAN = ("bullseye", "bookworm", "trixie", "sid")
 
 
 class Unavailable(Exception):
-    """The packages cannot be had here: one line that says why."""
+    """The packages are unavailable here; the message is one line with the reason."""
 
 
 def _run(*command: str) -> str:
@@ -29,7 +29,8 @@ def _run(*command: str) -> str:
 
 
 def _mirrors() -> dict[str, str]:
-    """Label (`Debian`, `Debian-Security`, `Ubuntu`) -> URI, as this machine's apt sources say."""
+    """Return label (`Debian`, `Debian-Security`, `Ubuntu`) -> URI, from this machine's apt
+    sources."""
     targets = _run(
         "apt-get",
         "indextargets",
@@ -82,7 +83,7 @@ class Suite:
         settings = {
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
-            # Root's apt would else drop to a user who may not enter the checkout.
+            # Otherwise root's apt would switch to a user who may not enter the checkout.
             "APT::Sandbox::User": "root",
             "APT::Install-Recommends": "false",
             "Acquire::Languages": "none",
@@ -102,16 +103,17 @@ class Suite:
             raise
 
     def requires(self, package: str) -> list[str]:
-        """The packages that the newest `package` depends on directly."""
+        """Return the packages that the newest `package` depends on directly."""
         lines = self._apt("apt-cache", "depends", "--no-recommends", package).splitlines()
-        return [line.split()[1] for line in lines if "Depends:" in line]  # "|Depends:": or the next
+        # "|Depends:": an alternative follows
+        return [line.split()[1] for line in lines if "Depends:" in line]
 
     def named(self, beginning: str) -> list[str]:
-        """The packages whose names begin so."""
+        """Return the packages whose names begin with this."""
         return self._apt("apt-cache", "pkgnames", beginning).split()
 
     def unpack(self, into: Path, *packages: str, dependencies: bool = False) -> None:
-        """Unpacks `packages`, by wish with all that they depend on, into the folder `into`."""
+        """Unpack `packages`, optionally with all dependencies, into the folder `into`."""
         archives = self._config.parent / "cache" / "archives"
         for old in archives.glob("*.deb"):
             old.unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def decompress(path: Path) -> bytes:
-    """A kernel module's bytes (`.ko`, `.ko.xz`, `.ko.zst`)."""
+    """Return a kernel module's bytes (`.ko`, `.ko.xz`, `.ko.zst`)."""
     data = path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(data)
@@ -20,20 +20,21 @@ def decompress(path: Path) -> bytes:
 
 
 def by(program: str, data: bytes) -> bytes:
-    """As `zstd` or `lz4` unpacks it."""
+    """Return the bytes as `zstd` or `lz4` unpacks them."""
     return subprocess.run([program, "-dc"], input=data, capture_output=True, check=True).stdout
 
 
 def _name(file_name: str) -> str:
-    """`9pnet_virtio.ko.xz` -> `9pnet_virtio`: module names have no `-`."""
+    """Return `9pnet_virtio` for `9pnet_virtio.ko.xz`: module names have no `-`."""
     return file_name.split(".ko")[0].replace("-", "_")
 
 
 def modules(tree: Path, wanted: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """(name, bytes) of `wanted` and what they need, dependencies first, without built-in ones.
+    """Return (name, bytes) of `wanted` and their dependencies, dependencies first, without built-in
+    modules.
 
-    `tree` is lib/modules/RELEASE of a package that no depmod has seen: dependencies are read from
-    each module's .modinfo. KeyError: a module that is neither there nor built in.
+    `tree` is lib/modules/RELEASE of a package on which no depmod has run: dependencies are read
+    from each module's .modinfo. Raise KeyError for a module that is neither there nor built in.
     """
     files = {_name(path.name): path for path in tree.rglob("*.ko*")}
     builtin = {_name(Path(line).name) for line in (tree / "modules.builtin").read_text().split()}
@@ -55,7 +56,7 @@ def modules(tree: Path, wanted: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 def cpio(entries: list[tuple[str, int, bytes]]) -> bytes:
-    """A `newc` archive of (name, mode, data); the only device there can be is the console, 5:1.
+    """Return a `newc` archive of (name, mode, data); its only device is the console, 5:1.
 
     Source: Documentation/driver-api/early-userspace/buffer-format.rst.
     """

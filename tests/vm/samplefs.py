@@ -1,4 +1,4 @@
-"""The sample file system as the tests here use it."""
+"""The sample file system as the tests in guests use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TRACING = Path("/sys/kernel/tracing")
 
 
 def own_counts(text: str) -> Counter[str]:
-    """Callback -> calls, as the sample file system counted them itself (`internal affairs`)."""
+    """Return callback -> calls, as the sample file system counted them itself (`internal
+    affairs`)."""
     counts = Counter[str]()
     heading = ""
     for line in text.splitlines():
@@ -28,24 +29,26 @@ def own_counts(text: str) -> Counter[str]:
     return counts
 
 
-# Shell: `own FILE` has the sample write its own counts there.
+# Shell code: `own FILE` makes the sample write its own counts there.
 OWN = f"own() {{ {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > $1; }}"
 
 
 def own(folder: Path, way: str) -> Counter[str]:
-    """Callback -> calls during a recording, as the sample counted them, with those never called."""
+    """Return callback -> calls during a recording, by the sample's counts, including those never
+    called."""
     before, after = (own_counts((folder / f"{way}.{w}").read_text()) for w in ("before", "after"))
     return Counter({name: count - before[name] for name, count in after.items()})
 
 
 def counts(recording: Path, layer: str) -> Counter[str]:
-    """Function -> calls in a recording, read here: in the guest it would take 20 times as long."""
+    """Return function -> calls in a recording, read here: in the guest it would take 20 times as
+    long."""
     rows = fusetools.open(recording).counts().counts
     return Counter({row.function: row.count for row in rows if row.layer == layer})
 
 
 def mount(*options: str, build: str = "with-symbols") -> str:
-    """Shell: mounts it on /run/mount; it talks on /run/talk."""
+    """Return shell code that mounts it on /run/mount, with its command socket /run/talk."""
     samplefs = f"{SAMPLES}/{build}/samplefs --kernel-cache 0 --socket /run/talk"
     return f"""mkdir /run/mount
 {SAMPLES}/make_tree /run/tree
@@ -53,14 +56,15 @@ def mount(*options: str, build: str = "with-symbols") -> str:
 
 
 def until_recording(said: str = "said") -> str:
-    """Shell: until what was just started, with its errors in that file, records."""
+    """Return shell code that waits until a started recording records; its errors are in that
+    file."""
     return f"""until grep -q 'fusetools: tracing' {said}; do
   kill -0 $! || {{ cat {said} >&2; exit 1; }}
   sleep 0.3
 done"""
 
 
-# Shell: a command that must not succeed (`set -e` says nothing of `! command`).
+# Return shell code for a command that must fail (`set -e` ignores `! command`).
 FAILS = r"""fails() {
   if "$@"; then
     echo "it succeeded: $*" >&2
@@ -69,7 +73,7 @@ FAILS = r"""fails() {
 }
 """
 
-# Shell: command lines of the perf and trace-cmd that record. A small Debian has no pgrep.
+# Return shell code that lists command lines of perf and trace-cmd. A small Debian has no pgrep.
 RUNNING = r"""running() {
   for process in /proc/[0-9]*; do
     tr '\0' ' ' < $process/cmdline | grep -E '(perf|trace-cmd) record' || true
@@ -77,7 +81,7 @@ RUNNING = r"""running() {
 }
 """
 
-# Shell: what fusetools has left behind, in the file `left`.
+# Return shell code that lists the leftovers of fusetools in the file `left`.
 LEFT = f"""{RUNNING}
 {{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
 find /sys/fs/cgroup -name 'fusetools*'; running; }} > left || true

@@ -67,8 +67,11 @@ SYSTEMD = Path("/lib/systemd/systemd")
 def test_the_unit_for_systemd(
     all_kernels: bool, kernel: vm.Kernel, guest: vm.Guest, tmp_path: Path
 ) -> None:
-    """It records, answers `snap`, begins again when it was killed, and leaves nothing when it is
-    stopped. As the unit says, but sooner."""
+    """It records, answers `snap`, restarts after it was killed, and leaves nothing after it is
+    stopped.
+
+    It follows the unit file, with shorter delays.
+    """
     if not all_kernels or kernel.suite != "bookworm":
         pytest.skip("takes 6 minutes: make test-kernels runs it, on one kernel")
     tools = kernel.tools()

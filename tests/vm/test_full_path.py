@@ -1,6 +1,7 @@
 """Every kernel here can record function_graph, kprobes and uprobes at once, with stock tools alone.
 
-What fusetools records is held against the same sources; this says that they are there and agree.
+Recordings of fusetools are compared with the same sources; this test shows that these exist and
+agree.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.vm
 
 
 def callbacks(library: Path) -> dict[str, int]:
-    """Callback -> its offset in the file, as a uprobe wants it."""
+    """Return callback -> its offset in the file, as a uprobe needs it."""
     found = {}
     with library.open("rb") as file:
         elf = ELFFile(file)
@@ -45,7 +46,7 @@ def output(*command: str | Path) -> list[str]:
 
 
 def perf_events(perf: Path, recording: Path) -> list[tuple[str, int, int, dict[str, int]]]:
-    """(event, tid, ns, its numeric fields) of a recording, by the perf that made it."""
+    """Return (event, tid, ns, its numeric fields) of a recording, by the perf that made it."""
     events = []
     for line in output(*(perf, "script", "-i", recording, "--ns", "-F", "tid,time,event,trace")):
         found = re.match(r" *(\d+) +(\d+)\.(\d+): +(\S+): (.*)", line)
@@ -57,7 +58,7 @@ def perf_events(perf: Path, recording: Path) -> list[tuple[str, int, int, dict[s
 
 
 def graph_calls(recording: Path, function: str) -> dict[int, list[tuple[int, int]]]:
-    """tid -> (begin, end) in ns of each call of `function`, by `trace-cmd report`."""
+    """Return tid -> (begin, end) in ns of each call of `function`, by `trace-cmd report`."""
     begun: dict[tuple[int, int], int] = {}
     calls = defaultdict(list)
     for line in output("trace-cmd", "report", "-t", "-R", recording):
@@ -75,7 +76,7 @@ def graph_calls(recording: Path, function: str) -> dict[int, list[tuple[int, int
     return calls
 
 
-# Recordings rest on it: on one kernel test_kernel_in_guest.py proves as much.
+# Recordings depend on it: on one kernel test_kernel_in_guest.py proves as much.
 @pytest.mark.usefixtures("campaign")
 def test_graph_kprobes_and_uprobes_agree(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     offsets = callbacks(LIBRARY)
@@ -101,7 +102,7 @@ def test_graph_kprobes_and_uprobes_agree(guest: vm.Guest, tools: Path, tmp_path:
         assert seen[f"fuse_daemon:{name}"] == own[name], name
         assert seen[f"fuse_daemon:{name}__return"] == own[name], name
 
-    # The kernel's side and the daemon's have the same request's number.
+    # Both the kernel's and the daemon's side have the request's number.
     ended = {fields["unique"] for event, *_, fields in events if event.endswith(":request_end")}
     called = {
         fields["unique"]
@@ -110,7 +111,7 @@ def test_graph_kprobes_and_uprobes_agree(guest: vm.Guest, tools: Path, tmp_path:
     }
     assert called <= ended
 
-    # Both tracers saw the same calls, on one clock: each pair of kprobes holds its graph call.
+    # Both tracers saw the same calls, on one clock: each pair of kprobes encloses its graph call.
     assert "events lost" not in (tmp_path / "trace-cmd.log").read_text()
     calls = graph_calls(tmp_path / "trace.dat", "fuse_lookup_name")
     kprobes = defaultdict(list)

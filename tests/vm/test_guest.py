@@ -1,4 +1,4 @@
-"""The virtual machine is what the other tests take it for."""
+"""The virtual machine has the properties that the other tests assume."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_nothing_of_a_command_is_left_for_the_next(guest: vm.Guest, tmp_path: Pa
     number, *said = second.stdout.split()
     assert [number] == first.stdout.split()  # the same guest
     assert "kept" in said and said[-1] == "none" and not {"there", "sleep"} & set(said)
-    # Of what is not removed it is another one.
+    # Remains that are not removed lead to another guest.
     third = guest(f"{boot}; echo 'p:somebody/elses fuse_lookup' > {dynamic}")
     fourth = guest(f"{boot}; cat {dynamic}")
     assert third.stdout == first.stdout

@@ -1,4 +1,4 @@
-"""The facts of each kernel, read in a guest, are those that the plans are tested on."""
+"""The facts of each kernel, read in a guest, equal those on which the plans are tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetools.names import LOCKS, READS, RINGS
 
 LIBRARY = SAMPLES / "with-symbols" / "libcvmfs_fuse3.so.0.1.0"
 PYTHON = Path(sys.prefix) / "bin" / "python"
-# What follows from the kernel's version and configuration alone, not from its build.
+# Facts that follow from the kernel's version and configuration alone, not from its build.
 FIELDS = (
     "tracers dynamic_events fetch_args maxactive clocks graph_options tracepoints fuse fuse_module"
     " fuse_send_unique unwinds_kretprobes btf btf_modules perf_can_record ftrace_users own_events"
@@ -56,10 +56,10 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(
     }
     if facts["kernel"] == expected["kernel"]:
         for name in ("kallsyms_fuse", "filter_functions_fuse"):
-            # The stored files lack that of virtiofs, which is a part of some kernels.
+            # The stored files lack that of virtiofs, which some kernels have.
             here = {it for it in facts[name] if not it.startswith("virtio_fs_send_req")}
             assert here == set(expected[name])
-        # what pahole said of the same BTF
+        # pahole's output for the same BTF
         assert facts["fuse_members"] == expected["fuse_members"]
         told = dict(facts["fuse_functions"])
         for name, takes in expected["fuse_functions"]:

@@ -1,4 +1,4 @@
-"""fusetools record where there are function_graph and kprobes: one perf.data with all of it."""
+"""fusetools record with function_graph and kprobes: one perf.data contains all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from samplefs import (
 import fusetools
 
 PYTHON = Path(sys.prefix) / "bin" / "python"
-# The kernel takes a probe on a function of a module that is not there.
+# The kernel accepts a probe on a function of a missing module.
 PLACED = """
 from fusetools.plan.events import Probe
 from fusetools.record.tracefs import Tracefs
@@ -63,7 +63,7 @@ ftrace() {{
 }}
 ftrace > before
 """
-# Stages of a request, by the event that each is seen by on some kernel.
+# Stages of a request, by the event that shows each on some kernel.
 STAGES = {
     "begin": (
         "fuse_kernel:queue_request_and_unlock",
@@ -76,7 +76,7 @@ STAGES = {
 
 
 class Script:
-    """What stock perf prints of a recording."""
+    """Stock perf's output for a recording."""
 
     def __init__(self, text: str) -> None:
         self.events = Counter[str]()
@@ -117,14 +117,14 @@ class Script:
         return self.numbers[event]
 
 
-# How one workload is recorded, by the options that say so.
+# Options of each way to record one workload.
 WAYS = {"graph": "", "kprobe": "--backend kprobe"}
 
 
 @pytest.fixture(scope="session")
 def recorded(kernel: vm.Kernel, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with WAY.data of a workload by each of the WAYS, what was said, what the sample had
-    counted before and after, and what was left."""
+    """A folder with WAY.data of a workload by each of the WAYS, its output, the sample's counts
+    before and after, and leftovers."""
     folder = tmp_path_factory.mktemp(f"recorded-{kernel.suite}")
     script = f"""{MOUNT}
         export PATH={tools}:$PATH
@@ -145,7 +145,7 @@ def recorded(kernel: vm.Kernel, tools: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def answer(folder: Path, command: str, way: str = "graph") -> str:
-    """What a command's --json says of a recording, here."""
+    """Return a command's --json about a recording, on this host."""
     return subprocess.run(
         [FUSETOOLS, command, "--json", "-i", folder / f"{way}.data"],
         stdout=subprocess.PIPE, text=True, check=True,
@@ -153,7 +153,7 @@ def answer(folder: Path, command: str, way: str = "graph") -> str:
 
 
 def script(tools: Path, folder: Path, way: str, fields: str) -> str:
-    """What stock perf prints of a recording, here, with the guest's kernel symbols."""
+    """Return stock perf's output for a recording, on this host, with the guest's kernel symbols."""
     command = [tools / "perf", "script", "-i", folder / f"{way}.data", "-F", fields, "--ns"]
     return subprocess.run(
         [*map(str, command), "--kallsyms", str(folder / "kallsyms")],
@@ -172,20 +172,20 @@ def test_counts_equal_the_samples_own(recorded: Path, tools: Path) -> None:
         name: (count, 0) for name, count in called.items()
     }
 
-    # The same file says the same there, and stock perf reads it.
+    # The same file gives the same answers there, and stock perf reads it.
     assert (recorded / "count.json").read_text() == answer(recorded, "count")
     events = Counter(line.strip(": ") for line in script(tools, recorded, "graph", "event").split())
     lookups = [events[f"fuse_daemon:cvmfs_lookup{end}"] for end in ("", "__return")]
     assert lookups == [called["cvmfs_lookup"]] * 2
 
-    # Which file each request is about, by the inodes that lookups were answered with.
+    # Return the file of each request, by the inodes in the answers to lookups.
     slowest = fusetools.open(recorded / "graph.data").slowest(most=10_000)
     assert not slowest.guessed
     found = [one for one in slowest.requests if one.operation in ("lookup", "getattr", "read")]
     assert len(found) == sum(called[f"cvmfs_{name}"] for name in ("lookup", "getattr", "read"))
     assert all(one.whole and one.path and one.inode for one in found)
     read = {one.path for one in found if one.operation == "read"}
-    assert read == {"dir-00/pages", "dir-01/pages"}  # of each process its own
+    assert read == {"dir-00/pages", "dir-01/pages"}  # each process has its own
 
 
 def test_the_full_path(kernel: vm.Kernel, recorded: Path, tools: Path) -> None:
@@ -202,7 +202,8 @@ def test_the_full_path(kernel: vm.Kernel, recorded: Path, tools: Path) -> None:
     # Counts are the sample's own, in requests.
     called = own(recorded, "graph")
     requests = counts(recorded / "graph.data", "request")
-    # libfuse refuses it, for there is no callback, and the kernel asks no more: each process once
+    # libfuse refuses it, as there is no callback, and the kernel stops asking: once for each
+    # process
     flushes = requests.pop("FUSE_FLUSH")
     assert flushes in (1, 2)
     named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+called).items()}
@@ -222,13 +223,13 @@ def test_the_full_path(kernel: vm.Kernel, recorded: Path, tools: Path) -> None:
     device = int((recorded / "device").read_text())
     assert {connection for connection, _ in begun} == {device}
 
-    # function_graph and kprobes saw the same calls, on one clock: theirs hold the graph's.
+    # function_graph and kprobes saw the same calls, on one clock: kprobes enclose the graph's.
     waits = seen.events["fuse_kernel:request_wait_answer"]
     # A return probe would cut the kernel's stacks there.
     paired = kernel.version >= (5, 18)
     assert seen.events["fuse_kernel:request_wait_answer__return"] == (waits if paired else 0)
     assert waits == seen.calls["request_wait_answer"]
-    background = ("cvmfs_read", "cvmfs_release", "cvmfs_releasedir")  # nobody waits for those
+    background = ("cvmfs_read", "cvmfs_release", "cvmfs_releasedir")  # no caller waits for those
     assert waits == total["begun"] - sum(called[name] for name in background)
     assert seen.calls["fuse_request_end"] == total["ended"]
     assert seen.calls["fuse_statfs"] == called["cvmfs_statfs"]
@@ -247,18 +248,18 @@ def test_the_full_path(kernel: vm.Kernel, recorded: Path, tools: Path) -> None:
             assert before <= begin <= end <= after
     assert told == waits
 
-    # The stacks of those who wait are whole.
+    # The stacks of waiting threads are complete.
     waiting = waiting_stacks(script(tools, recorded, "graph", "comm,event,ip,sym"))
     assert waiting
     for stack in waiting:
         caller = stack.index("request_wait_answer") + 1
-        # __fuse_simple_request, in 7.2 fuse_chan_send, and who called that
+        # __fuse_simple_request, in 7.2 fuse_chan_send, and its caller
         for frame in stack[caller : caller + 2]:
             assert frame.lstrip("_").startswith("fuse_"), stack
         assert reaches_user(stack), stack
 
 
-# Kernel functions each of whose calls is one request, where nothing is cached.
+# Kernel functions each of whose calls makes one request, if nothing is cached.
 REQUEST_EACH = {
     "fuse_dir_open": "opendir",
     "fuse_dir_release": "releasedir",
@@ -276,7 +277,7 @@ OPCODES = {15: "read", 18: "release", 29: "releasedir"}  # enum fuse_opcode of <
 
 
 def waiting_stacks(script: str) -> list[list[str]]:
-    """Stacks of the workload that is switched out while it waits for an answer."""
+    """Return stacks of the workload that is switched out while it waits for an answer."""
     stacks: list[list[str]] = []
     for line in script.splitlines():
         frame = re.match(r"\s+[0-9a-f]+ (\S+)", line)
@@ -304,18 +305,17 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
             name: calls[operation] for name, operation in REQUEST_EACH.items()
         }
 
-        # A lookup in each layer, and which of the kernel's functions it was depends on what was
-        # looked up before.
+        # A lookup in each layer; its kernel function depends on earlier lookups.
         recording = fusetools.open(recorded / f"{way}.data")
         lookups = Counter[str]()
         for one in recording.hist("lookup").histograms:
-            if one.function != "fuse_atomic_open":  # makes one by fuse_lookup
+            if one.function != "fuse_atomic_open":  # fuse_lookup makes one
                 lookups[one.layer] += one.count
                 assert one.unmatched == 0
         assert lookups["kernel"] == lookups["request"] == lookups["daemon"] == calls["lookup"]
 
-        # Every request is seen queued, copied to the daemon, ended, and its caller running on;
-        # for those in the background nobody waits.
+        # Every request is queued, copied to the daemon and ended, and its caller continues.¶No
+        # caller waits for background requests.
         requests = recording.requests()
         assert len(requests.begin_ns) >= sum(calls.values())
         assert (requests.begin_ns > 0).all()
@@ -327,7 +327,7 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
         alone = Counter(OPCODES[int(opcode)] for opcode in requests.opcode[~woken])
         assert alone == Counter({name: calls[name] for name in OPCODES.values()})
 
-        # The tree and the histogram of a function are of the same calls.
+        # The tree and the histogram of a function show the same calls.
         for function in (*REQUEST_EACH, "request_wait_answer"):
             (of,) = recording.hist(function, layers=["kernel"]).histograms
             tree = recording.graph(function).roots
@@ -337,7 +337,7 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
             )
             assert of.count == called[function]
 
-    # Return probes cut the stacks of those who wait on some kernels: that is said, and only there.
+    # Return probes cut stacks of waiting threads on some kernels: this is reported there only.
     waiting = waiting_stacks(script(tools, recorded, "kprobe", "comm,event,ip,sym"))
     assert waiting
     cut = {not reaches_user(stack) or "__kretprobe_trampoline" in stack for stack in waiting}
@@ -347,7 +347,7 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
 
 
 def usual(operation: dict[str, Any]) -> list[str]:
-    """Stages that most requests have: now and then a caller has its answer before it sleeps."""
+    """Stages that most requests have: sometimes a caller gets its answer before it sleeps."""
     most = 0.5 * operation["matched"]
     return [s["name"] for s in operation["stages"] if s["requests"] > most]
 
@@ -364,7 +364,7 @@ def test_both_ways_tell_the_same_stages(recorded: Path) -> None:
         told[way] = {(o["operation"], o["waits"]): o for o in found["operations"] if o["matched"]}
     for key, o in told["graph"].items():
         other = told["kprobe"].get(key)
-        if key[0] in ("read", "flush"):  # whether a page's reader sleeps is a matter of time
+        if key[0] in ("read", "flush"):  # whether a page's reader sleeps depends on timing
             continue
         assert other and other["matched"] == o["matched"], key
         assert usual(other) == usual(o), key
@@ -377,14 +377,14 @@ def test_both_ways_tell_the_same_stages(recorded: Path) -> None:
         assert usual(told[way]["release", False]) == inside
         daemon = next(s for s in told[way]["statfs", True]["stages"] if s["name"] == "daemon")
         assert daemon["p50_ns"] > 5_000_000
-        # Nothing but its sleeping is counted so, and of some request nearly all of it.
+        # Only its sleep is counted so; for some request that is nearly its whole time.
         assert 0 < daemon["parts_ns"]["blocked"] < daemon["total_ns"]
         stories = fusetools.open(recorded / f"{way}.data").stories()
         assert stories.blocked_ns[stories.of("statfs")].max() > 0.7 * 5_000_000
 
 
 def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """Another user of ftrace is named and left alone; kprobes go on beside it."""
+    """Another user of ftrace is named and left alone; kprobes continue beside it."""
     workload = f"{SAMPLES}/workload stat 31 /run/mount/dir-00/file-000"
     guest(
         f"""{MOUNT}
@@ -427,7 +427,7 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert (tmp_path / "still").read_text() == (tmp_path / "theirs").read_text()
     assert "the tracer function is on" in (tmp_path / "refused-too").read_text()
     assert (tmp_path / "tracer").read_text() == "function\n"
-    # Two at once, each with kprobes of its own; function_graph would cut the stacks of others.
+    # Two at once, each with its own kprobes; function_graph would cut the stacks of others.
     refused = (tmp_path / "refused-beside").read_text()
     assert refused.startswith("fusetools: another recording is running\n"), refused
     assert "fix: fusetools record --backend kprobe …   (beside it)" in refused
@@ -438,9 +438,9 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         assert counts(tmp_path / name, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
         functions = counts(tmp_path / name, "kernel")
         assert functions["request_wait_answer"] == 3 * 31
-        # the attributes are asked for anew once in each stat
+        # the attributes are requested again once in each stat
         assert functions["fuse_getattr"] == 31
-    # What no function matches is said, and the rest is recorded.
+    # A pattern without a matching function is reported, and everything else is recorded.
     none = (tmp_path / "none").read_text()
     said = "missing: kernel function nothing_*: this kernel has none of that name to trace"
     assert none.count("nothing_*") == none.count(said) == 1
@@ -451,7 +451,7 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
 
 
 def test_in_a_pid_namespace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """There function_graph tells other numbers of threads than perf, which then records alone."""
+    """There function_graph reports other numbers of threads than perf, which then records alone."""
     script = tmp_path / "inside.sh"
     script.write_text(
         f"""{MOUNT}
@@ -469,7 +469,7 @@ def test_in_a_pid_namespace(guest: vm.Guest, tools: Path, tmp_path: Path) -> Non
 
 
 def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """Requests are under way when the recording begins, and when it ends."""
+    """Requests are in flight when the recording begins, and when it ends."""
     guest(
         f"""{MOUNT.replace("--delay", "--delay lookup=2ms --delay")}
         export PATH={tools}:$PATH
@@ -487,17 +487,17 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     total = json.loads(answer(tmp_path, "hist", "perf"))["recording"]["requests"]
     assert total["begun"] > 200
     assert total["begun"] - total["matched"] <= 2 and total["ended"] - total["matched"] <= 2
-    # function_graph was on for as long as perf, but for moments, and without a gap: while both
-    # were, there is a call for each request, but for those that are under way as it begins.
+    # function_graph was on as long as perf, except for moments, and without a gap.¶While both were
+    # on, there is a call for each request, except those in flight at the begin.
     recording = fusetools.open(tmp_path / "perf.data")
     calls = recording.calls("request_wait_answer")
     waits = calls.start_ns[calls.of("request_wait_answer")]
     begun = recording.stories().begin_ns
-    # trace-cmd begins before it can be paused: what it recorded then is no part of that time.
+    # trace-cmd begins before it can be paused: its early events do not belong to that time.
     since = waits[waits >= begun.min()].min()
     until = min(waits.max(), begun.max())
     both = [int(((since <= times) & (times <= until)).sum()) for times in (waits, begun)]
-    # There is one caller: one request begins before it is waited for, at each end.
+    # There is one caller: at each end, one request begins before its wait.
     assert abs(both[0] - both[1]) <= 1
     assert both[1] > 0.5 * total["begun"]
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
@@ -536,7 +536,7 @@ def test_returns_that_kprobes_miss_are_counted(
 def test_a_killed_recording_leaves_function_graph_off(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
-    """What it left is removed, and only that: somebody else's probe stays."""
+    """Its leftovers are removed, and only those: another user's probe stays."""
     guest(
         f"""{MOUNT}
         export PATH={tools}:$PATH

@@ -26,10 +26,11 @@ print(to_json("overhead", overhead(request, 1, [], lambda *_: None, ("kernel", "
 """
 
 
-# On one kernel tests/live/test_overhead_live.py measures what can be measured of this one.
+# On one kernel tests/live/test_overhead_live.py measures everything that this test does.
 @pytest.mark.usefixtures("campaign")
 def test_parts_of_a_recording_are_measured(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """An emulator's times say nothing; but each part records its own events, and leaves nothing."""
+    """An emulator's times mean nothing; but each part records its own events, and leaves
+    nothing."""
     (tmp_path / "measure.py").write_text(MEASURE.format(samples=SAMPLES))
     guest(
         f"""set -e
@@ -42,7 +43,8 @@ def test_parts_of_a_recording_are_measured(guest: vm.Guest, tools: Path, tmp_pat
     found = json.loads((tmp_path / "overhead.json").read_text())
     parts = {one["part"]: one["events"] for one in found["costs"]}
     calls = own_counts((tmp_path / "counters").read_text())
-    # Four runs: to warm up, without, with each of the two. A stat is two lookups and a getattr.
+    # Four runs: warm-up, without recording, with each of the two. A stat is two lookups and a
+    # getattr.
     assert calls["cvmfs_lookup"] == 4 * 2 * 31
     assert parts["daemon"] >= 2 * 3 * 31  # both ends of each callback
     assert parts["kernel"] > parts["daemon"]  # function_graph's events are among them

@@ -1,4 +1,4 @@
-"""Names of files of a daemon whose own functions tell none: the kernel tells them."""
+"""Names of files from the kernel, for a daemon whose own functions report none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ role = "reply"
 [group.arguments]
 all = { unique = "+8(arg1):u64" }
 """
-# Each operation on names; then files that are forgotten, whose numbers may be others' since.
+# Each operation on names; then forgotten files, whose numbers other files may have since.
 WORKLOAD = """set -e
 mkdir $1/d $1/d/e
 echo one > $1/d/e/one
@@ -39,13 +39,13 @@ cat $1/other/linked > read
 rm $1/other/fifo
 rmdir $1/other/e
 """
-# By operation, what it is about, below the mount point. None: a file that has another name since
-# it was looked up; "*/": below such a directory.
+# The object of each operation, below the mount point. None: a file that was renamed since its
+# look-up; "*/": below such a directory.
 EXPECTED: dict[str, set[str | None]] = {
     "mkdir": {"d", "d/e"},
     "create": {"d/e/one", "copy"},
     "rename": {"d/e/one", "d"},
-    "link": {"d"},  # where
+    "link": {"d"},  # directory
     "symlink": {"symbolic"},
     "mknod": {"d/fifo"},
     "unlink": {"other/fifo"},
@@ -60,7 +60,7 @@ FILES |= {"missing", "other", "other/linked", "d/two", "d/linked"}
 
 
 def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """Of two mounts at the same time, whose inodes have the same numbers."""
+    """Two mounts at the same time have inodes with the same numbers."""
     if not shutil.which("bindfs"):
         pytest.skip("bindfs is not installed: tools/install.sh installs it")
     (tmp_path / "replies.toml").write_text(REPLIES)
@@ -98,14 +98,14 @@ def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path)
     paths = found[True]
     renamed = {path.replace("other/", "*/") for path in FILES if path}
     for operation, files in EXPECTED.items():
-        # Newer kernels do not look up what they have renamed.
+        # Newer kernels do not look up a file that they have renamed.
         seen = {path and path.replace("*/", "other/") for path in paths[operation]}
         if operation == "read" and "d/two" in seen:
             # After a second, as on a busy host, the kernel has looked up its new name.
             seen = seen - {"d/two"} | {None}
         assert seen == files, operation
     assert set().union(*paths.values()) <= {*FILES, *renamed}, paths
-    # What a lookup or its answer names is known of each.
+    # Names in a lookup or in its answer are known for each.
     assert None not in paths["lookup"] and "missing" in paths["lookup"]
     others = set().union(*found[False].values())
     assert others == {"", "there", *(f"n{number}" for number in (1, 2, 3, 4))}

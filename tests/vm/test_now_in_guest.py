@@ -13,8 +13,8 @@ from samplefs import REPOSITORY
 
 pytestmark = pytest.mark.vm
 
-# What a kernel could show otherwise: locks and who holds them, ages, a daemon's own mount, what its
-# device tells of it when it is stopped or gone.
+# Facts that a kernel could show otherwise: locks and their holders, ages, a daemon's own mount, the
+# state of its device when it is stopped or gone.
 STUCK = (
     "test_callers_and_their_ages",
     "test_two_mutexes",
@@ -32,7 +32,7 @@ STUCK_TOO = (
     "test_requests_that_went_past_the_limit_of_the_background_list",
     "test_a_killed_daemon_whose_device_another_process_holds",
 )
-# Without those that need the kernel's own tracepoints (Linux 6.12) or a terminal.
+# Without tests that need the kernel's own tracepoints (Linux 6.12) or a terminal.
 TOP = (
     "test_a_request_under_way_has_its_age_and_its_path",
     "test_trace_prints_the_daemon_s_own_calls",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.vm
 def test_shared_probes_stay_while_somebody_records_them(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
-    """The kernel frees the probes of one event also while ftrace or perf records it: the daemon
+    """The kernel frees the probes of one event even while ftrace or perf records it: the daemon
     would run into freed memory."""
     guest(
         f"""set -e
@@ -74,11 +74,11 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         {LEFT}"""
     )
     assert "is stripped" in (tmp_path / "without-names").read_text()
-    # The workload is told apart by its threads' numbers.
+    # The workload is recognized by its threads' numbers.
     assert "no cgroup can be made" not in (tmp_path / "said").read_text()
     replies = counts(tmp_path / "perf.data", "daemon")
     expected = Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
-    # And libfuse's handlers, where their table is found.
+    # With libfuse's handlers, if their table is found.
     assert +replies == expected + Counter(do_lookup=2 * 31, do_getattr=31)
     assert (tmp_path / "left").read_text() == ""
 
@@ -86,7 +86,7 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
 def test_what_ftrace_s_own_instance_records_is_whole(
     guest: vm.Guest, tools: Path, tmp_path: Path, all_kernels: bool
 ) -> None:
-    """Without function_graph events without a stack go through it; nothing of it is left."""
+    """Without function_graph, events without a stack go through it; it is removed afterwards."""
     script = f"""set -e
         {mount()}
         export PATH={tools}:$PATH
@@ -117,7 +117,7 @@ def test_what_ftrace_s_own_instance_records_is_whole(
 
 
 def script_events(tools: Path, recording: Path) -> Counter[str]:
-    """Samples of each event, as stock perf counts them."""
+    """Return the samples of each event, as stock perf counts them."""
     script = subprocess.run(
         [tools / "perf", "script", "-i", recording, "-F", "event"],
         capture_output=True,

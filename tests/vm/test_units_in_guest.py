@@ -1,5 +1,4 @@
-"""Unit tests pass on another kernel: what they say of a host is that of their stored facts, not of
-the machine that they run on."""
+"""Unit tests pass on another kernel: their results depend on stored facts, not on the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import vm
 from samplefs import REPOSITORY
 
 PYTHON = Path(sys.prefix) / "bin" / "python"
-# Those that read a host, or plan for it.
+# Tests that read a host, or plan for it.
 FILES = (
     "test_capabilities test_host_btf test_host_facts test_host_probe test_host_stored"
     " test_plan test_plan_bundles test_plan_counting test_plan_kernel test_plan_returns"
@@ -38,5 +37,6 @@ def test_units_rest_on_nothing_of_the_kernel(kernel: vm.Kernel, guest: vm.Guest)
     passed = re.fullmatch(r"(\d+) passed(, \d+ skipped)? in .*", last)
     assert passed and int(passed[1]) > 200, result.stdout
     skipped = [line for line in result.stdout.splitlines() if line.startswith("SKIPPED")]
-    here = Path(DATA).exists()  # else what needs the shared recordings is skipped, as on this host
+    # Else tests that need the shared recordings are skipped, as on this host
+    here = Path(DATA).exists()
     assert not skipped or (not here and all(DATA in line for line in skipped)), result.stdout

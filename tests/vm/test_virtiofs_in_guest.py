@@ -27,8 +27,10 @@ PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'}"
 
 @pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
 def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """Its requests are recorded; while its daemon is stopped `stuck` names it, and who waits. Where
-    its host has a file system mounted in the shared directory, the guest has, too."""
+    """Its requests are recorded; while its daemon is stopped, `stuck` names it and the callers.
+
+    If its host has a file system mounted in the shared directory, the guest has it, too.
+    """
     share, socket = tmp_path / "share", tmp_path / "socket"
     sub = share / "sub"
     sub.mkdir(parents=True)

@@ -4,12 +4,12 @@
     result = run(kernel, "uname -r", folder=tmp_path)
 
 The guest sees the host's `/` at its own path, and `folder` in it: a checkout and its .venv work
-there as they do here. Writes go to its memory; what is in `folder` at the end comes to the host.
+there as they do here. Writes go to its memory; the final content of `folder` is copied to the host.
 It has no network and no disk.
 
 A guest is booted once and runs one command after the other: between two it kills what is left,
-unmounts it, and compares its state with that after the boot. One that is not as it was is ended.
-Times inside it are emulated: never quote them.
+unmounts it, and compares its state with that after the boot. A guest whose state has changed is
+ended. Times inside it are emulated: never quote them.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ HERE = Path(__file__).resolve().parent
 MEMORY = 1024  # MB
 READY = b"vm-init: ready"
 LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
-PATIENCE = 400.0  # seconds of a command; twice that is less than a test's limit
+PATIENCE = 400.0  # limit in seconds of a command; twice that is less than a test's limit
 QEMU = "qemu-system-x86_64"
-# What an emulator pays for with a quarter of its time, and no test needs. It copies byte by byte
-# what a CPU with erms does at once.
+# CPU features that cost an emulator a quarter of its time, and that no test needs. A CPU with erms
+# copies at once what the emulator copies byte by byte.
 CPU = "max,la57=off,smap=off,smep=off,erms=off,fsrm=off,avx=off,avx2=off"
 UNHARDENED = "mitigations=off init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off"
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse", "unix_diag")
 
 
 class VMError(Exception):
-    """The virtual machine itself failed: it did not come to the command's end."""
+    """The virtual machine itself failed: the command did not end."""
 
 
 class Lockup(VMError):
-    """No end within the time, or the guest's own watchdog spoke."""
+    """The command exceeded its limit, or the guest's own watchdog reported a lockup."""
 
 
 class VMRetry(UserWarning):
-    """A run was lost to a lockup or the time limit, and tried again in a fresh machine."""
+    """A run ended by a lockup or the time limit, and was repeated in a fresh machine."""
 
 
 def _vmlinux(vmlinuz: bytes) -> bytes:
-    """The ELF image inside a bzImage, which QEMU boots at once through its PVH note.
+    """Return the ELF image inside a bzImage, which QEMU boots directly through its PVH note.
 
     The payload lies `payload_offset` behind the real-mode sectors; its last four bytes are its
     uncompressed size. Source: Documentation/arch/x86/boot.rst.
@@ -88,7 +88,7 @@ def _vmlinux(vmlinuz: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel ready to boot: `suite` names it, `release` is what its `uname -r` says."""
+    """A kernel ready to boot: `suite` names it, `release` is its `uname -r`."""
 
     suite: str
     release: str
@@ -109,16 +109,16 @@ class Kernel:
 
     @classmethod
     def fetch(cls, suite: str = "bookworm") -> Kernel:
-        """The newest kernel of a suite, or that of a version (`noble-6.14`) where it has several;
-        kept in tests/vm/build/`suite`.
+        """Return the newest kernel of a suite, or that of a version (`noble-6.14`) if the suite has
+        several.
 
-        debs.Unavailable: it cannot be had here.
+        It is kept in tests/vm/build/`suite`. Raise debs.Unavailable if it cannot be downloaded.
         """
         folder = HERE / "build" / suite
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The release is written last: it says that the rest is whole, and has these modules.
+            # The release is written last: it marks the rest as complete.
             release = folder / "-".join(("release", *MODULES))
             if not release.exists():
                 release.write_text(cls._unpack(suite, folder))
@@ -126,7 +126,7 @@ class Kernel:
 
     @staticmethod
     def _unpack(name: str, folder: Path) -> str:
-        """Fetches kernel, modules and busybox; returns the kernel's release."""
+        """Download kernel, modules and busybox. Return the kernel's release."""
         tree = folder / "tree"
         shutil.rmtree(tree, ignore_errors=True)
         suite, _, version = name.partition("-")
@@ -139,14 +139,14 @@ class Kernel:
             meta = "linux-image-amd64" if suite in debs.DEBIAN else "linux-image-generic"
             newest = next(n for n in packages.requires(meta) if n.startswith("linux-image-"))
         release = newest[len("linux-image-") :]
-        # From 7.2 on the image package is empty, and needs its parts: linux-binary-RELEASE …
-        # Ubuntu's modules lie in two: linux-modules-RELEASE, linux-modules-extra-RELEASE.
+        # Since 7.2 the image package is empty, and needs its parts: linux-binary-RELEASE … Ubuntu's
+        # modules are in two packages: linux-modules-RELEASE, linux-modules-extra-RELEASE.
         parts = [package for package in packages.requires(newest) if package.endswith(release)]
         parts += packages.named(f"linux-modules-extra-{release}")
         packages.unpack(tree, newest, *parts, "busybox-static")
         (vmlinuz,) = tree.rglob("vmlinuz*")
         image = vmlinuz.read_bytes()
-        # QEMU starts an older one as bootloaders do alone, which unpacks itself for longer.
+        # QEMU starts an older one as bootloaders do; it then unpacks itself, which takes longer.
         (folder / "vmlinux").write_bytes(_vmlinux(image) if _version(release) >= (5, 0) else image)
         (busybox,) = (
             path for path in tree.rglob("busybox") if os.access(path, os.X_OK) and path.is_file()
@@ -160,11 +160,11 @@ class Kernel:
         return release
 
     def tools(self) -> Path:
-        """A folder for PATH with the `perf` and `trace-cmd` of the kernel's own suite; where those
-        are older than Linux 5.10's, with this host's.
+        """Return a folder for PATH with the `perf` and `trace-cmd` of the kernel's own suite.
 
-        They run under their suite's own loader and libraries; nothing else in the guest does.
-        debs.Unavailable: they cannot be had here.
+        If those are older than Linux 5.10's, this host's are used. They run under their suite's own
+        loader and libraries; no other program in the guest does. Raise debs.Unavailable if they
+        cannot be downloaded.
         """
         programs, tree = self.folder / "bin", self.folder / "tools"
         with (self.folder / "lock").open("w") as lock:
@@ -211,7 +211,7 @@ exec {loader} --library-path {libraries} {program} "$@"
 
 @dataclass(frozen=True)
 class Result:
-    """What a command in the guest gave; `seconds` is wall time, `tries` is 1 or 2."""
+    """The result of a command in the guest; `seconds` is wall time, `tries` is 1 or 2."""
 
     rc: int
     stdout: str
@@ -233,7 +233,8 @@ class Guest(Protocol):
 
 
 def guest(kernel: Kernel, folder: Path) -> Guest:
-    """Return what runs a command in a guest with `folder` shared; its exit status must be 0."""
+    """Return a function that runs a command in a guest with `folder` shared; its exit status must
+    be 0."""
 
     def run_well(
         command: str, timeout: float = PATIENCE, systemd: bool = False, devices: Sequence[str] = ()
@@ -245,8 +246,8 @@ def guest(kernel: Kernel, folder: Path) -> Guest:
     return run_well
 
 
-# The command as a service, where the host's systemd is the guest's first process. It has the
-# environment of one without; what init does at the end.
+# Return the command as a service, if the host's systemd is the guest's first process.¶It has the
+# environment of a command without systemd. Also return init's last commands.
 UNIT = """
 [Service]
 Type=oneshot
@@ -265,14 +266,13 @@ def run(
     systemd: bool = False,
     devices: Sequence[str] = (),
 ) -> Result:
-    """Run the shell `command` as the guest's root, in `folder`, which comes back as it left it.
+    """Run the shell `command` as the guest's root in `folder`, whose final content is copied back.
 
-    ``systemd``: below the host's, which is the guest's first process. ``devices``: more arguments
-    of QEMU's. Either has a guest of its own.
+    ``systemd``: run it below the host's systemd, which is the guest's first process. ``devices``:
+    additional arguments of QEMU. Either has a guest of its own.
 
-    A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
-    (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
-    `folder`/.vm/console.
+    A guest that locks up or exceeds `timeout` seconds is ended, and gets one fresh try (VMRetry).
+    Lockup, VMError: the command did not end; the guest's last output is in `folder`/.vm/console.
     """
     folder = folder.resolve()
     if set(str(folder)) & set(' ,"\\'):
@@ -322,7 +322,7 @@ def _run(
 
 
 class Machine:
-    """A guest that runs, with the folders in `base` shared."""
+    """A running guest, with the folders in `base` shared."""
 
     def __init__(self, kernel: Kernel, base: Path, devices: Sequence[str]) -> None:
         self.kernel, self.base = kernel, base
@@ -344,7 +344,7 @@ class Machine:
             )
 
     def run(self, folder: Path, timeout: float) -> tuple[int, bool]:
-        """Return the command's exit status, and whether the guest is as it was before it."""
+        """Return the command's exit status, and whether the guest's state is unchanged."""
         begin = self.console.stat().st_size if self._ready else 0
         (folder / ".vm" / "console").symlink_to(self.console)
         if self._ready:
@@ -360,7 +360,7 @@ class Machine:
                 why = f"the guest ended early: {last} (see {self.console})"
                 raise VMError(f"{self.kernel.release}: {why}")
             said = self.console.read_bytes()[begin:]
-            if not self._ready and READY in said:  # before, its console loses what is written there
+            if not self._ready and READY in said:  # output before that is lost on its console
                 self._ready = True
                 self._tell(folder)
             for line in said.splitlines():
@@ -372,13 +372,13 @@ class Machine:
 
     def _tell(self, folder: Path) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # that it ended is noticed soon
+        with contextlib.suppress(BrokenPipeError):  # notice its end soon
             self.process.stdin.write(f"{folder}\n".encode())
             self.process.stdin.flush()
 
     @staticmethod
     def _answer(folder: Path) -> tuple[int, bool] | None:
-        """The exit status and "clean" or "dirty", which are written last."""
+        """The exit status and "clean" or "dirty", written last."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             rc, state = (folder / ".vm" / "rc").read_text().split()
             return int(rc), state == "clean"
@@ -403,14 +403,15 @@ def close() -> None:
 
 
 def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
-    # One thread for both CPUs: with one each, guests locked up while function_graph was switched
-    # on. tsc=reliable: else the clock is hpet.
+    # One thread for both CPUs: with a thread each, guests locked up while function_graph was
+    # switched on. tsc=reliable: otherwise the clock is hpet.
     return [
         *(QEMU, "-accel", "tcg,thread=single", "-cpu", CPU, "-M", "q35", "-smp", "2"),
         *("-m", f"{MEMORY}M", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
         "-append",
-        # A guest is stuck after 120 s, not 20: a busy host keeps a whole CPU from it for that long.
+        # A guest is stuck after 120 s, not 20: a busy host may take a whole CPU from it for that
+        # long.
         "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check watchdog_thresh=60"
         f" rcupdate.rcu_cpu_stall_timeout=300 {UNHARDENED} vmfolder={folder}",
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),

@@ -1,6 +1,6 @@
 """A file system with pyfuse3: pyfuse3fs.py SOURCE MOUNT shows SOURCE on MOUNT, to read and write.
 
-Inode numbers are places in a list of paths; file handles are descriptors.
+Inode numbers are indices of a list of paths; file handles are descriptors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 
 def system(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls it; its error is the answer."""
+    """Call a function. Its error becomes the answer."""
     try:
         return call(*arguments)
     except OSError as error:
@@ -75,7 +75,7 @@ class Shown(pyfuse3.Operations):
     async def open(self, inode, flags, ctx):
         flags &= ~(os.O_DIRECT | os.O_APPEND)
         if flags & os.O_ACCMODE == os.O_WRONLY:
-            flags += os.O_RDWR - os.O_WRONLY  # the kernel's cache reads, too
+            flags += os.O_RDWR - os.O_WRONLY  # the kernel's cache also reads
         return pyfuse3.FileInfo(fh=system(os.open, self.paths[inode], flags))
 
     async def create(self, parent, name, mode, flags, ctx):
@@ -119,7 +119,7 @@ class Shown(pyfuse3.Operations):
     async def rename(self, parent, name, new_parent, new_name, flags, ctx):
         old, new = self.path(parent, name), self.path(new_parent, new_name)
         system(os.rename, old, new)
-        if old in self.numbers:  # the inode goes along
+        if old in self.numbers:  # the inode moves with the name
             self.numbers[new] = self.numbers.pop(old)
             self.paths[self.numbers[new]] = new
 

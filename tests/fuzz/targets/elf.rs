@@ -1,5 +1,6 @@
 #![no_main]
-//! Any bytes as a program or library of a daemon: symbols, build id, possible probes, frame pointers, readable names.
+//! Reads any bytes as a program or library of a daemon: symbols, build id, possible probes, frame pointers, readable
+//! names.
 
 use fusetools_core::{elf, frames};
 use libfuzzer_sys::fuzz_target;

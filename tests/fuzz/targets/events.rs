@@ -1,6 +1,5 @@
 #![no_main]
-//! A valid perf.data of random events, in each of perf's forms, perhaps damaged: read, and queried like the commands
-//! do.
+//! Reads and queries a valid perf.data of random events, in each of perf's forms, perhaps damaged.
 
 mod common;
 
@@ -24,7 +23,7 @@ fn run(mut from: Unstructured) -> Result<()> {
         return Ok(());
     };
     if !damaged {
-        // Each record comes out once.
+        // Each record appears once.
         let samples = |kind: &[u8]| u32::from_le_bytes(kind[..4].try_into().unwrap()) == record::SAMPLE;
         let made = file.records.iter().filter(|bytes| samples(bytes)).count();
         let found = reader.records().filter(|item| item.kind == record::SAMPLE).count();

@@ -1,6 +1,6 @@
 #![no_main]
-//! A valid perf.data of many random events, queried like the commands do: the time does not grow with the square of
-//! anything. The input defines the numbers of threads and values, the kinds of events, and the random seed.
+//! Queries a valid perf.data of many random events as the commands do. The time must not grow quadratically. The
+//! input defines the numbers of threads and values, the kinds of events, and the random seed.
 
 mod common;
 

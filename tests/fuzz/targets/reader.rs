@@ -93,7 +93,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(calls <= counted);
         assert!(tree.nodes.iter().enumerate().all(|(at, node)| node.parent == Tree::ROOT || (node.parent as usize) < at));
     }
-    // Handing chunks to threads is slow: not every time.
+    // Handing chunks to threads is slow: do so only sometimes.
     if data.len() % 16 == 0 {
         reader.set_chunk(256);
         assert!(scan(&reader, &catalogue) == found);

@@ -36,7 +36,7 @@ extern "C" {
     fn memfd_create(name: *const std::ffi::c_char, flags: u32) -> i32;
 }
 
-// SAFETY: a new descriptor of ours.
+// SAFETY: a new descriptor, owned by this process.
 static IMAGE: LazyLock<File> = LazyLock::new(|| unsafe { File::from_raw_fd(memfd_create(c"x".as_ptr(), 1)) });
 
 /// Return a name that reaches these bytes as a file, until the next call.
@@ -91,7 +91,7 @@ const KINDS: [Kind; 24] = [
     ("fuse_kernel:answered", 622, format!("answered", 622, "unique", "ino", "x", "connection"), Layer::Request, "", Role::Answered),
     ("fuse_kernel:forgotten", 623, format!("forgotten", 623, "x", "ino", "y", "connection"), Layer::Request, "", Role::Forgotten),
 ];
-/// Events of which a stack, a name or a length is taken, too.
+/// Events whose samples also have a stack, a name or a length.
 const MORE: [(usize, Role); 5] = [(0, Role::Stack), (2, Role::Stack), (3, Role::Stack), (6, Role::Name), (0, Role::Length)];
 
 fn meaning(kind: &Kind, role: Role) -> Meaning {
@@ -105,7 +105,7 @@ pub fn catalogue() -> Vec<Meaning> {
     KINDS.iter().map(|kind| meaning(kind, kind.5)).chain(more).collect()
 }
 
-/// Number of events, and of their threads; upper bound of most values; kinds as bits.
+/// Number of events and of their threads; upper bound of most values; kinds as bits.
 pub struct Shape {
     pub events: usize,
     pub threads: u64,
@@ -113,7 +113,7 @@ pub struct Shape {
     pub kinds: u32,
 }
 
-/// Shape for small inputs: few threads and requests, which meet.
+/// Shape for small inputs: few threads and requests, which interact.
 pub const SMALL: Shape = Shape { events: 200, threads: 6, values: 8, kinds: u32::MAX };
 
 /// Return a value for an event's field. Small values are likely to be of one thread, or one request; those of rings are
@@ -215,7 +215,7 @@ pub fn damage(bytes: &mut Vec<u8>, from: &mut Unstructured) -> Result<bool> {
     Ok(done)
 }
 
-/// Query a recording for all that the commands query.
+/// Run all queries of the commands on a recording.
 pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
     let filters = Filters { by_operation: which & 1 == 1, windows: which & 2 == 2, from: (which & 4 == 4).then_some(3), ..Filters::default() };
     let listen = |listener: &mut dyn Listener| drop(tell(reader, catalogue, filters.clone(), listener).expect("a scan"));

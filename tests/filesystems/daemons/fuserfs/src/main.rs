@@ -50,7 +50,7 @@ fn attributes(ino: u64, of: &Metadata) -> FileAttr {
     }
 }
 
-/// Inode numbers are places in `paths`, from 1; file handles are those of `files`.
+/// Inode numbers are indices of `paths`, from 1; file handles are those of `files`.
 struct Shown {
     paths: Vec<PathBuf>,
     numbers: HashMap<PathBuf, u64>,
@@ -179,7 +179,7 @@ fn main() -> std::io::Result<()> {
         eprintln!("Usage: fuserfs SOURCE MOUNT");
         std::process::exit(2);
     };
-    // A killed test ends the input, too; to end by the signal would leave the mount behind.
+    // A killed test also ends the input; to exit by the signal would leave the mount behind.
     unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     let mut shown = Shown {
         paths: Vec::new(),
