@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
+.PHONY: help demo test test-pure test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
   clean install install-tests uninstall build samples packages test-why
 
 help:
@@ -67,26 +67,34 @@ lint: $(VENV)/.tested
 	cargo clippy --quiet --all-targets -- -D warnings
 	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz
 
-# What records and the virtual machines run side by side, each beside tests that do neither.
-# Each test has a limit (setup.cfg); this is the limit of all. A live test that fails is run again,
-# alone (CONTRIBUTING.md), but not with STRICT=1.
+# What records and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
+# the limit of all. A live test that fails is run again, alone (CONTRIBUTING.md), but not with STRICT=1.
 LIMIT := 60m
 AGAIN = $(if $(STRICT),,--second-runs)
 WITHIN = timeout --foreground --signal INT --kill-after 2m $(LIMIT)
 PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(AGAIN)
+OF_KERNELS := live or filesystems or vm
 
-# What needs nothing of the host has one CPU; the linters and Rust's tests take the others meanwhile.
-# What passed so is not run again.
+# Tests that record wait more than they compute: the rest uses the CPUs meanwhile. Second runs wait
+# for the lock: they are alone.
 test: install-tests samples $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json
-	@echo 'the unit tests, where nothing of this host can be seen (target/bare.log), beside the linters'
-	setsid timeout --kill-after 2m $(LIMIT) tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json tests/unit tests/flamegraphs \
-	    >target/bare.log 2>&1 & bare=$$!; \
-	  trap 'kill -- -$$bare 2>/dev/null || true' EXIT; \
-	  $(MAKE) --no-print-directory lint; cargo test --quiet; \
-	  good=0; wait $$bare || good=$$?; cat target/bare.log; trap - EXIT; exit $$good
-	$(PYTEST) --but=target/passed.json
+	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
+	setsid nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
+	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
+	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
+	  good=0; $(PYTEST) -m '$(OF_KERNELS)' || good=$$?; \
+	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; exit $$good
+
+# The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
+# again.
+test-pure: $(VENV)/.tested
+	tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
+	    >target/bare.log 2>&1 & \
+	  good=0; { $(MAKE) --no-print-directory lint && cargo test --quiet; } || good=$$?; \
+	  wait $$! || good=$$?; cat target/bare.log; exit $$good
+	$(PY) -m pytest --quiet --durations 15 --but=target/passed.json -m 'not ($(OF_KERNELS))'
 
 test-quick: install-tests lint
 	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'

@@ -1,13 +1,15 @@
 """Second runs (`pytest --second-runs`): a test of a kernel counts as failed only if it fails again.
 
 A test marked `live`, `filesystems` or `vm` shares a kernel and its CPUs with whatever else runs.
-One that fails is run twice more, alone, once all other tests have ended. If both runs pass, the
-test is flaky: it is named at the end and in target/flaky.json, and the exit status is not its. If
-one of them fails, the test has failed. Other tests get no second run.
+One that fails is run twice more, alone, once all other tests have ended: also those that hold the
+lock target/pure.lock (`make test`). If both runs pass, the test is flaky: it is named at the end
+and in target/flaky.json, and the exit status is not its. If one of them fails, the test has failed.
+Other tests get no second run.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -21,6 +23,7 @@ MOST = 8  # more failures are not flaky
 LIMIT = 1800.0  # limit in seconds of one run; each test has a shorter limit of its own
 OPTIONS = ("kernels",)  # that tests depend on
 NOTE = "flaky.json"
+BESIDE = "pure.lock"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,6 +90,10 @@ class SecondRuns:
         if len(self.failed) > MOST:
             print(f"second runs: none, as more than {MOST} tests failed")
             return {}
+        lock = self.config.rootpath / "target" / BESIDE
+        lock.parent.mkdir(exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
         return {name: why for name, why in self.failed.items() if self._passes(name)}
 
     def _passes(self, name: str) -> bool:

@@ -4,6 +4,7 @@ immediately."""
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,21 @@ def test_good(): pass
     for name, reason in flaky.items():
         assert f"flaky: test_it.py::{name}: {reason}" in done.outlines
     assert counted(suite) == {"n_vm": 3, "n_after": 3}
+
+
+def test_a_second_run_waits_for_what_runs_beside_it(suite: pytest.Pytester) -> None:
+    tests = """
+@pytest.mark.live
+def test_flaky():
+    fails("n_flaky", 1)
+    assert pathlib.Path("ended").exists()
+"""
+    (suite.path / "target").mkdir()
+    beside = "until [ -e n_flaky ]; do sleep 0.01; done; sleep 2; touch ended"
+    lock = ["flock", "--close", "target/pure.lock", "sh", "-c", beside]
+    with subprocess.Popen(lock, cwd=suite.path):
+        done, flaky = run(suite, tests, "--second-runs")
+    assert (done.ret, list(flaky)) == (0, ["test_flaky"])
 
 
 def test_what_fails_again_has_failed(suite: pytest.Pytester) -> None:
