@@ -103,7 +103,7 @@ class Source:
 
     @property
     def detail(self) -> str:
-        """The recording's level of detail, one of fusetools.plan.request.DETAILS."""
+        """The recording's level of detail, one of fusetools.plan.options.DETAILS."""
         return self.session.detail
 
     def with_detail(self, detail: str) -> str:

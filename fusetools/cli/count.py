@@ -80,7 +80,7 @@ def _live(
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
     from fusetools.host.files import absolute
-    from fusetools.plan.request import Count as Counting
+    from fusetools.plan import options as plan
     from fusetools.record import live
     from fusetools.results.count import Count, Counts
     from fusetools.results.facts import Facts, Losses
@@ -90,7 +90,7 @@ def _live(
     if options["pids"] or options["comms"] or options["start"] or options["end"]:
         raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
     mounts = tuple(map(absolute, options["mounts"]))
-    counted = live.count(Counting(workload, mounts), sys.argv[1:])
+    counted = live.count(plan.Options(plan.Count(workload), mounts), sys.argv[1:])
     counts = [
         Count(row.function, row.operation, row.layer, number, row.address)
         for row, number in counted.counts

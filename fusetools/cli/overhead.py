@@ -12,7 +12,7 @@ from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import OF_RECORD, check, warn
 from fusetools.cli.record import command as record
-from fusetools.plan.request import LimitedOptions, Workload
+from fusetools.plan.options import LimitedOptions, Options, Workload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,9 +45,9 @@ def command(
     check(options)
     progress = Progress()
     with tempfile.TemporaryFile() as log:
-        request = Workload(command=workload, log=log.fileno(), wait=True, **options)
+        of_run = Options(Workload(workload, log.fileno()), wait=True, **options)
         try:
-            result = overhead(request, repeat, sys.argv[1:], progress, warn=warn)
+            result = overhead(of_run, repeat, sys.argv[1:], progress, warn=warn)
         finally:
             progress.clear()
     if as_json:

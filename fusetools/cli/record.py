@@ -15,15 +15,16 @@ from fusetools.cli.options import LOST, pid, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.host.files import absolute
-from fusetools.plan.request import (
+from fusetools.plan.options import (
     BACKENDS,
     CALL_GRAPHS,
     DETAILS,
-    Attach,
     Caller,
+    Daemons,
     Flight,
+    Kind,
     Options,
-    Request,
+    UserOptions,
     Workload,
 )
 from fusetools.reasons import Reason
@@ -96,7 +97,7 @@ def _absolute(_: click.Context, __: click.Parameter, paths: tuple[str, ...]) -> 
     return tuple(map(absolute, paths))
 
 
-class RecordOptions(Options):
+class RecordOptions(UserOptions):
     """All options, with those that neither sweep nor overhead has."""
 
     output: str
@@ -104,7 +105,7 @@ class RecordOptions(Options):
     wait: bool
 
 
-def check(options: Options) -> None:
+def check(options: UserOptions) -> None:
     """UsageError: the options contradict each other."""
     if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
@@ -258,7 +259,7 @@ def command(
     buffer: int | None,
     as_json: bool,
     dry_run: bool,
-    **options: Unpack[RecordOptions],
+    **given_options: Unpack[RecordOptions],
 ) -> None:
     """Record a workload on FUSE mounts into one perf.data.
 
@@ -270,42 +271,41 @@ def command(
     # slow to import, so only when recording
     from fusetools.record import preflight, waiting
 
-    check(options)
+    check(given_options)
     ctx = click.get_current_context()
     given = {name for name in ctx.params if ctx.get_parameter_source(name) != DEFAULT}
-    request: Request
+    kind: Kind = Daemons()
     if flight is not None:
-        _check_flight(flight, workload, options["backend"], given)
-        request = Flight(seconds=flight, conditions=conditions, keep=keep, buffer=buffer, **options)
+        _check_flight(flight, workload, given_options["backend"], given)
+        kind = Flight(flight, conditions, keep, buffer)
     else:
         _check_no_flight(given)
         if workload and caller is not None:
             raise click.UsageError("--attach takes no workload")
         if caller is not None:
-            request = Caller(caller=caller, duration=duration, max_size=max_size, **options)
+            kind = Caller(caller)
         elif workload:
-            request = Workload(command=workload, duration=duration, max_size=max_size, **options)
-        else:
-            request = Attach(duration=duration, max_size=max_size, **options)
+            kind = Workload(workload)
+    options = Options(kind, duration=duration, max_size=max_size, **given_options)
     if dry_run:
         from fusetools.record.planned import summary
         from fusetools.render.json.answer import render as to_json
         from fusetools.render.text.plan import render as plan_to_text
 
-        planned = summary(*preflight.planned(request))
+        planned = summary(*preflight.planned(options))
         text = to_json("record", planned) if as_json else plan_to_text(planned)
         say(text)
         return
-    if isinstance(request, Flight):
-        _fly(request, as_json)
+    if options.flight:
+        _fly(options, options.flight, as_json)
         return
-    outcome = waiting.record(request, sys.argv[1:], _began, warn, _waited)
+    outcome = waiting.record(options, sys.argv[1:], _began, warn, _waited)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
         say(to_json("record", outcome))
     else:
-        _ended(request, outcome)
+        _ended(options, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
@@ -337,7 +337,7 @@ def _check_flight(flight: float, workload: tuple[str, ...], backend: str, given:
         raise Error("--flight cannot record by function_graph", why, f"{fix} --backend kprobe")
 
 
-def _fly(request: Flight, as_json: bool) -> None:
+def _fly(options: Options, kept: Flight, as_json: bool) -> None:
     from fusetools.figures import binary, size, took
     from fusetools.now.flight import fly
     from fusetools.render.json.answer import render as to_json
@@ -349,10 +349,10 @@ def _fly(request: Flight, as_json: bool) -> None:
         _began(plan, removed)
         _notes(Outcome(missing=plan.missing))
         known.update(plan.missing)
-        when = [c.text for c in request.conditions]
+        when = [c.text for c in kept.conditions]
         _say(
-            f"fusetools: flight recorder: the last {request.seconds:g} s, in buffers of "
-            f"{binary(buffer)} on each CPU ({size(buffer / request.seconds)}/s); written "
+            f"fusetools: flight recorder: the last {kept.seconds:g} s, in buffers of "
+            f"{binary(buffer)} on each CPU ({size(buffer / kept.seconds)}/s); written "
             f"{''.join(f'when {text}, ' for text in when)}at SIGUSR1 (pid {os.getpid()}) or: "
             "fusetools snap"
         )
@@ -366,7 +366,7 @@ def _fly(request: Flight, as_json: bool) -> None:
         if as_json:
             say(to_json("snap", new, compact=True))
 
-    fly(request, sys.argv[1:], lambda stuck: to_json("stuck", stuck), armed, written, warn)
+    fly(options, sys.argv[1:], lambda stuck: to_json("stuck", stuck), armed, written, warn)
 
 
 def warn(text: str) -> None:
@@ -391,13 +391,13 @@ def _began(plan: ProbePlan, removed: Removed) -> None:
     _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}")
 
 
-def _ended(request: Request, outcome: Outcome) -> None:
+def _ended(options: Options, outcome: Outcome) -> None:
     from fusetools.figures import size, took
     from fusetools.render.text.footer import taken
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
-        f"fusetools: {request.output}, {size(outcome.size_bytes)}: {outcome.requests:,} requests, "
+        f"fusetools: {options.output}, {size(outcome.size_bytes)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
     for line in taken(outcome.took):
@@ -405,8 +405,8 @@ def _ended(request: Request, outcome: Outcome) -> None:
     _notes(outcome)
     for line in _finding(outcome):
         _say(line)
-    option = "" if request.output == "perf.data" else f" -i {request.output}"
-    _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
+    option = "" if options.output == "perf.data" else f" -i {options.output}"
+    _say("next: " + " · ".join(name + option for name in NEXT[options.detail]))
 
 
 def _finding(outcome: Outcome) -> list[str]:

@@ -16,7 +16,7 @@ from fusetools.cli.progress import Progress
 from fusetools.cli.record import OF_RECORD, check
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
-from fusetools.plan.request import LimitedOptions
+from fusetools.plan.options import LimitedOptions
 from fusetools.printable import printable
 
 if TYPE_CHECKING:

@@ -69,16 +69,16 @@ def command(
     from fusetools.cli import screen
     from fusetools.host.files import absolute
     from fusetools.now.top import View, Watch
-    from fusetools.plan.request import Stream
+    from fusetools.plan.options import stream as options_of
     from fusetools.record.streaming import streaming
     from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import top as render
 
     terminal = os.isatty(0) and os.isatty(1) and not (once or as_json)
     view = View(by, sort, most or 40, contains, older)
-    request = Stream(tuple(map(absolute, mounts)))
+    options = options_of(tuple(map(absolute, mounts)))
     lost = 0
-    with streaming(request, sys.argv[1:]) as stream:
+    with streaming(options, sys.argv[1:]) as stream:
         watch = Watch(stream)
         if terminal:
             lost = screen.run(watch, view, interval, render.lines, most)

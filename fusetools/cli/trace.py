@@ -44,15 +44,15 @@ def command(
     from fusetools.host.files import absolute
     from fusetools.now.trace import Trace
     from fusetools.patterns import expression
-    from fusetools.plan.request import Stream
+    from fusetools.plan.options import stream as options_of
     from fusetools.record.streaming import streaming
     from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import trace as render
 
     wanted = operations(patterns) if patterns else []
-    request = Stream(tuple(map(absolute, mounts)))
+    options = options_of(tuple(map(absolute, mounts)))
     printed = 0
-    with streaming(request, sys.argv[1:]) as stream:
+    with streaming(options, sys.argv[1:]) as stream:
         trace = Trace(
             stream, wanted, least, expression(glob) if glob else None, pids, as_recorded(comms)
         )

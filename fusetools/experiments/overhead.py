@@ -10,9 +10,9 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.experiments.estimate import estimate
 from fusetools.names import CALIBRATION
+from fusetools.plan.options import Options
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Workload
 from fusetools.reasons import Reason
 from fusetools.record.preflight import output_of, prepared
 from fusetools.record.session import Interrupted, Recording
@@ -42,7 +42,7 @@ class _Run:
 
 
 def overhead(
-    request: Workload,
+    options: Options,
     repeat: int,
     arguments: Sequence[str],
     progress: Callable[[int, int, str], None],
@@ -55,30 +55,30 @@ def overhead(
     next run's name. ``only``: names of parts to run, "all" for the whole; none: every part. Error:
     it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
     """
-    with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
+    with output_of(options) as output, prepared(options, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
         missing: dict[Reason, Reason] = {}  # by all but the figures
         warnings: dict[str, None] = {}
         lost = 0
 
-        log = request.log
+        log = options.log
         assert log is not None
 
         def plain() -> _Run:
-            outcome = timed(request.command, user, log)
-            check(outcome, request.command, log)
+            outcome = timed(options.command, user, log)
+            check(outcome, options.command, log)
             return _Run(outcome.seconds)
 
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
             lock.state.folders.clear()  # the previous run's are already removed
-            recording = _Temporary(lock, request, arguments, user, facts, part, output)
+            recording = _Temporary(lock, options, arguments, user, facts, part, output)
             with recording:
                 recording.arm()
                 recording.run()
                 outcome = recording.finish()
                 run = recording.measured()
-            check(outcome, request.command, log)
+            check(outcome, options.command, log)
             for m in outcome.missing:  # figures differ between runs
                 missing.setdefault(replace(m, figures={}), m)
             warnings.update(dict.fromkeys(outcome.warnings))
@@ -105,7 +105,7 @@ def overhead(
     inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
     pairs = [r.pair for runs in done.values() for r in runs if r.pair is not None]
     return Overhead(
-        workload=request.command,
+        workload=options.command,
         plain_seconds=tuple(base),
         costs=tuple(_cost(name, runs, base) for name, runs in done.items()),
         pair_ns=statistics.median(pairs) if pairs else None,

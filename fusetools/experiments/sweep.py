@@ -26,7 +26,7 @@ from fusetools.host.files import Files, absolute, by_descriptor
 from fusetools.host.mounts import of_own_namespace
 from fusetools.output import Output, new_file
 from fusetools.plan.experiment import Experiment, Point, fill
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 from fusetools.record import caches, session
 from fusetools.record.preflight import owner
 from fusetools.record.timed import check, timed
@@ -177,10 +177,11 @@ def _run_point(
         requests: Mapping[str, Requests] = {}
         if experiment.trace:
             recording_ = str(by_descriptor(place) / "perf.data")
-            options = experiment.recording
-            request = Workload(command=command, output=recording_, log=log, wait=True, **options)
+            options = Options(
+                Workload(command, log), output=recording_, wait=True, **experiment.recording
+            )
             with Output(recording_) as there:
-                outcome = session.record(request, arguments, lambda *_: None, there, waiting)
+                outcome = session.record(options, arguments, lambda *_: None, there, waiting)
             check(outcome, command, log)
             requests = _requests(recording_)
         else:

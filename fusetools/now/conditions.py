@@ -52,7 +52,7 @@ class Requests(Streaming):
     def __init__(self, recording: Recording) -> None:
         plan = requests_only(recording.plan)
         of = recording
-        super().__init__(of.lock, of.request, of.arguments, of.user, of.facts, plan)
+        super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, plan)
         self.tracefs = of.tracefs
 
     def arm(self) -> None:

@@ -43,8 +43,8 @@ from fusetools.now.stuck import stuck
 from fusetools.output import Output
 from fusetools.plan.bundles import bundled
 from fusetools.plan.conditions import Waiting
+from fusetools.plan.options import Flight, Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Flight
 from fusetools.reasons import Code, Reason
 from fusetools.record import waiting
 from fusetools.record.finishing import Finishing
@@ -78,36 +78,36 @@ _NO_RECORDER = "fusetools record --flight 30"
 T = TypeVar("T")
 
 
-def buffer_of(request: Flight, cpus: int) -> int:
+def buffer_of(flight: Flight, cpus: int) -> int:
     """Return the bytes of each CPU's buffer."""
-    if request.buffer is not None:
-        return request.buffer
-    wanted = _power_of_two(int(min(max(request.seconds * RATE, LEAST), LARGEST)))
+    if flight.buffer is not None:
+        return flight.buffer
+    wanted = _power_of_two(int(min(max(flight.seconds * RATE, LEAST), LARGEST)))
     return buffer_size(cpus, BUFFERS, wanted, LEAST)
 
 
-def keep_of(request: Flight, cpus: int, user: User | None) -> int:
+def keep_of(flight: Flight, cpus: int, user: User | None) -> int:
     """Return how many recordings are kept.
 
     Raise Error if the buffers or the recordings are too large for a user who invoked sudo. A
     recording is at most as large as the buffers.
     """
-    together = buffer_of(request, cpus) * cpus
+    together = buffer_of(flight, cpus) * cpus
     if user is None:
-        return request.keep or KEEP
-    fix = f"fusetools record --flight {request.seconds:g}"
+        return flight.keep or KEEP
+    fix = f"fusetools record --flight {flight.seconds:g}"
     if together > BUFFERS:
-        what = f"--buffer {binary(buffer_of(request, cpus))} is too much"
+        what = f"--buffer {binary(buffer_of(flight, cpus))} is too much"
         why = f"on {cpus} CPUs it takes {binary(together)}; the limit is {binary(BUFFERS)}"
         raise Error(what, why, f"{fix}   (or --as-root)")
     most = max(MOST // together, 1)
-    if request.keep is not None and request.keep > most:
-        why = f"{request.keep:,} recordings of up to {binary(together)}"
+    if flight.keep is not None and flight.keep > most:
+        why = f"{flight.keep:,} recordings of up to {binary(together)}"
         why = f"{why}; who invoked sudo may record {binary(MOST)} at most"
         raise Error(
-            f"--keep {request.keep:,} is too much", why, f"{fix} --keep {most}   (or --as-root)"
+            f"--keep {flight.keep:,} is too much", why, f"{fix} --keep {most}   (or --as-root)"
         )
-    return request.keep or min(KEEP, most)
+    return flight.keep or min(KEEP, most)
 
 
 def _power_of_two(number: int) -> int:
@@ -115,7 +115,7 @@ def _power_of_two(number: int) -> int:
 
 
 def fly(
-    request: Flight,
+    options: Options,
     arguments: Sequence[str],
     account: Callable[[Stuck], str],
     armed: Callable[[ProbePlan, Removed, int], None],
@@ -128,14 +128,14 @@ def fly(
     armed, with the bytes of each CPU's buffer; ``written``: called for each recording; ``warn``:
     called with the reason why one could not be written. Raise Error if recording has ended.
     """
-    with output_of(request) as output, _held():
+    with output_of(options) as output, _held():
         while True:
-            waiting.until_mounted(request.mounts, warn)
-            with prepared(request, arguments, warn) as (lock, removed, user, facts, plan):
-                if not request.force:
+            waiting.until_mounted(options.mounts, warn)
+            with prepared(options, arguments, warn) as (lock, removed, user, facts, plan):
+                if not options.force:
                     check_feedback(output, plan)
                 plan = bundled(facts, plan, lock.number)
-                flight = FlightRecorder(lock, request, arguments, user, facts, plan, output)
+                flight = FlightRecorder(lock, options, arguments, user, facts, plan, output)
                 flight.account, flight.written, flight.warn = account, written, warn
                 with flight:
                     flight.arm()
@@ -143,7 +143,7 @@ def fly(
                     if not (new := flight.watch()):
                         return
             warn(f"{', '.join(new)} is mounted now: the flight recorder begins anew")
-            request = replace(request, wait=True)
+            options = replace(options, wait=True)
 
 
 @contextlib.contextmanager
@@ -162,7 +162,8 @@ class FlightRecorder(Recording):
     """A recording without a workload that never ends and is written repeatedly."""
 
     perf_class = Overwriting
-    request: Flight
+    options: Options
+    kept: Flight  # what is kept
     account: Callable[[Stuck], str]
     written: Callable[[Written], None]
     requests: Requests | None = None
@@ -176,7 +177,9 @@ class FlightRecorder(Recording):
     def arm(self) -> None:
         assert self.output is not None
         self.plan = replace(self.plan, clock="mono")  # ftrace is not used, which may lack it
-        keep = keep_of(self.request, self.facts.cpus, self.user)
+        assert self.options.flight is not None
+        self.kept = self.options.flight
+        keep = keep_of(self.kept, self.facts.cpus, self.user)
         self.shelf = Shelf(self.output, keep)
         super().arm()
         self.begun = self.whole_since = time.monotonic_ns()
@@ -185,17 +188,17 @@ class FlightRecorder(Recording):
         self.listener.bind(str(folder / SOCKET))
         self.listener.listen()
         self.listener.setblocking(False)
-        if any(not isinstance(c, Waiting) for c in self.request.conditions):
+        if any(not isinstance(c, Waiting) for c in self.kept.conditions):
             self.requests = Requests(self)
             self.requests.arm()
-            self.requests.follow(self.request.conditions)
+            self.requests.follow(self.kept.conditions)
         if lack := self._lack():  # a later time would miss events
             self.warn(f"cannot write in {self.output.parent} now: {lack}")
         self._check_signals()
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
         self.raw = self.scratch / DATA
-        self.room = Sizes(buffer_of(self.request, self.facts.cpus), 0)
+        self.room = Sizes(buffer_of(self.kept, self.facts.cpus), 0)
         return overwriting(super()._command_line(perf, fifos, group))
 
     def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
@@ -221,7 +224,7 @@ class FlightRecorder(Recording):
         mounts = self._mounts()
         new: list[str] = []
         looked = time.monotonic()
-        wanted, seconds = self.request.conditions, self.request.seconds
+        wanted, seconds = self.kept.conditions, self.kept.seconds
         with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
             while not self._wait_for(STEP):
                 if any(perf.ended for perf in self._perfs):
@@ -252,7 +255,7 @@ class FlightRecorder(Recording):
         return new
 
     def _mounts(self) -> NewMounts | None:
-        if self.request.pid is not None:
+        if self.options.pid is not None:
             return None
         recorded = {
             target.mount.connection: (pid, start)
@@ -261,7 +264,7 @@ class FlightRecorder(Recording):
             for target in self.plan.targets
             for pid in [target.mount.daemon_pid]
         }
-        return NewMounts(Files(Path("/")), self.request.mounts, recorded)
+        return NewMounts(Files(Path("/")), self.options.mounts, recorded)
 
     def _wait_for(self, seconds: float) -> bool:
         """Wait. Return whether a signal ends the recorder."""
@@ -345,7 +348,7 @@ class FlightRecorder(Recording):
     def _recording(self, cause: Cause) -> Written:
         assert isinstance(self.perf, Overwriting) and self.output is not None
         if lack := self._lack():
-            fix = f"fusetools record --flight {self.request.seconds:g} -o FILE   (on another disk)"
+            fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   (on another disk)"
             raise Error(f"cannot write in {self.output.parent}", lack, fix)
         native.calibrate(CALIBRATIONS)
         upto = time.monotonic_ns()
@@ -358,7 +361,7 @@ class FlightRecorder(Recording):
             raw_tasks = of_tasks.dump(self.scratch, TASKS) if of_tasks else None
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
         # The recording includes its cause, however long ago that began.
-        length = round(self.request.seconds * 1e9)
+        length = round(self.kept.seconds * 1e9)
         if cause.began is not None:
             length = max(length, upto - cause.began + MARGIN)
         window = (length, upto, whole_since, self.room.buffer)
@@ -423,9 +426,9 @@ class _Recorded(Finishing):
 
     def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
         of = flight
-        super().__init__(of.lock, of.request, of.arguments, of.user, of.facts, of.plan, place)
+        super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, of.plan, place)
         self.pid = of.pid
-        self.outcome = Written(why=why, wanted_seconds=of.request.seconds)
+        self.outcome = Written(why=why, wanted_seconds=of.kept.seconds)
         self.flight = flight
         self.started = datetime.now(timezone.utc)
         self.made, self.scratch, self.raw = of.made, of.scratch, raw

@@ -1,1 +1,1 @@
-"""What to record: (HostFacts, probe set, Request) -> ProbePlan, without touching the host."""
+"""What to record: (HostFacts, probe set, Options) -> ProbePlan, without touching the host."""

@@ -18,7 +18,7 @@ from typing import cast
 from fusetools.errors import Error
 from fusetools.figures import BYTES, binary
 from fusetools.host.files import read_input
-from fusetools.plan.request import LimitedOptions, Workload
+from fusetools.plan.options import LimitedOptions, Options, Workload
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,7 +53,7 @@ class Experiment:
     ``params``: the values of each parameter in order; a parameter with several is an axis of the
     grid. ``only``: "name=value" -> a shell command that checks whether points with that value can
     run. ``caches``: "drop" empties the kernel's caches before each run. ``recording``: options of
-    `fusetools record`, by their names in plan.request.Request.
+    `fusetools record`, by their names in plan.options.Options.
     """
 
     command: tuple[str, ...]
@@ -155,7 +155,7 @@ def _recording(data: object) -> LimitedOptions:
         raise TypeError("it has no options of a recording")
     rows = {_text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     options = cast(LimitedOptions, rows)
-    Workload(command=("true",), output="", log=None, wait=True, **options)
+    Options(Workload(("true",)), output="", wait=True, **options)
     return options
 
 

@@ -137,7 +137,7 @@ def plan(
 ) -> KernelPlan:
     """What to record of the kernel's FUSE code.
 
-    ``connections``: those of the traced mounts; ``backend``: one of request.BACKENDS;
+    ``connections``: those of the traced mounts; ``backend``: one of options.BACKENDS;
     ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
     the stacks of the requests' callers; ``counts``: only what can be counted: kprobes if available,
     never function_graph. Error: the backend is not available.

@@ -1,4 +1,4 @@
-"""What to record, from a host's facts, probe sets and a request: pure functions.
+"""What to record, from a host's facts, probe sets and options: pure functions.
 
 First targets(): the mounts, the probe set for each, and the daemon's libraries to probe. The caller
 reads those libraries' symbols. Then plan(): the probes and the events.
@@ -26,9 +26,9 @@ from fusetools.plan import kernel, tasks
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
+from fusetools.plan.options import Options
 from fusetools.plan.probeset import GENERIC, HELPERS, OFFSET, Group, ProbeSet
 from fusetools.plan.registers import fetch
-from fusetools.plan.request import Count, Request
 from fusetools.plan.returns import no_returns
 from fusetools.reasons import Code, Reason, Value, of_daemon
 from fusetools.session import STACK_BYTES
@@ -127,7 +127,7 @@ class ProbePlan:
 
 
 def targets(
-    facts: HostFacts, request: Request, sets: Sequence[ProbeSet], chosen: ProbeSet | None = None
+    facts: HostFacts, options: Options, sets: Sequence[ProbeSet], chosen: ProbeSet | None = None
 ) -> tuple[Target, ...]:
     """The mounts to trace and what to probe in each one's daemon.
 
@@ -135,7 +135,7 @@ def targets(
     of ``sets`` that match one of its daemon's libraries, up to the generic set, which needs only
     symbols that a library exports. Error: no such mount.
     """
-    mounts = _mounts(facts, request)
+    mounts = _mounts(facts, options)
     fitted = tuple(_target(mount, sets, chosen) for mount in mounts)
     if chosen and not any(target.groups for target in fitted):
         raise Error(
@@ -148,7 +148,7 @@ def targets(
     return fitted
 
 
-def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
+def _mounts(facts: HostFacts, options: Options) -> tuple[Mount, ...]:
     if not facts.mounts:
         raise Error(
             "no FUSE file system is mounted here",
@@ -156,15 +156,15 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
             "mount one first (autofs mounts when it is used: ls /cvmfs/REPOSITORY)",
         )
     chosen = facts.mounts
-    if request.mounts:
-        chosen = tuple(dict.fromkeys(mount_of(facts, path) for path in request.mounts))
-    if request.pid is not None:
-        answered = tuple(mount for mount in chosen if mount.daemon_pid == request.pid)
+    if options.mounts:
+        chosen = tuple(dict.fromkeys(mount_of(facts, path) for path in options.mounts))
+    if options.pid is not None:
+        answered = tuple(mount for mount in chosen if mount.daemon_pid == options.pid)
         if not answered and len(chosen) > 1:
             raise Error(
-                f"process {request.pid} serves no known FUSE mount",
+                f"process {options.pid} serves no known FUSE mount",
                 "several file systems are mounted",
-                f"say which one is its: --mount PATH --pid {request.pid}",
+                f"say which one is its: --mount PATH --pid {options.pid}",
             )
         chosen = answered or chosen
     return chosen
@@ -253,7 +253,7 @@ def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
 
 def plan(
     facts: HostFacts,
-    request: Request,
+    options: Options,
     chosen: Sequence[Target],
     symbols: Mapping[str, Symbols],
     demangle: Mapping[str, str],
@@ -287,7 +287,7 @@ def plan(
             nameless.append(target.mount.connection)
         settled.append(target)
     chosen = settled
-    of_kernel = kernel.names(facts, nameless if request.names else (), request.backend)
+    of_kernel = kernel.names(facts, nameless if options.names else (), options.backend)
     missing += _shared(facts, chosen)
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
@@ -295,7 +295,7 @@ def plan(
     stripped = [why for why in missing if why.code is Code.STRIPPED]
     if stripped and not probes:
         raise Error(f"cannot probe the {stripped[0].text}", "", stripped[0].fix)
-    if not request.names:
+    if not options.names:
         probes = [probe for probe in probes if probe.role not in ("inode", "listed")]
     probes = _named_apart(probes)
     if probes and calibration:
@@ -305,41 +305,41 @@ def plan(
     mounts = [target.mount for target in chosen]
     daemons = tasks.comms_of(mounts, comms or {})
     # The unwinder supports only x86-64.
-    unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
+    unwindable = options.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
     of_user = any(target.probe_set and target.probe_set.own for target in chosen)
     own = {probe.event for probe in probes if of_user and probe.function != CALIBRATION}
     have = set(facts.tracepoints)
-    workload = request.callers
-    latency = request.detail == "latency"
+    workload = options.callers
+    latency = options.detail == "latency"
     # A process that already runs stays in its own cgroup, with its limits.
-    cgroup = cgroup and bool(request.command)
+    cgroup = cgroup and bool(options.command)
     by_pid = workload and not cgroup and facts.pid_max >= tasks.PIDS and not facts.pid_namespace
     connections = [target.mount.connection for target in chosen]
     # A caller's wait has the same stack as its request's beginning, and nobody waits while it is
     # recorded. Without the waits only the beginning shows that stack.
-    begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
-    counts = isinstance(request, Count)
-    ours = kernel.plan(facts, connections, request.backend, request.functions, begins, counts)
-    if not request.functions_too and request.backend == "auto" and not request.functions:
+    begins = options.detail == "stacks" and not (workload and "sched:sched_switch" in have)
+    counts = options.counts
+    ours = kernel.plan(facts, connections, options.backend, options.functions, begins, counts)
+    if not options.usual_functions and options.backend == "auto" and not options.functions:
         ours = kernel.without_functions(ours)
-    ftrace = request.to_file and not by_perf(facts)
+    ftrace = options.to_file and not by_perf(facts)
     # Its instance knows no cgroups: there, thread numbers identify the workload.
     ftrace &= latency or not workload or facts.pid_max >= tasks.PIDS
-    if workload and not ftrace and request.call_graph == "dwarf":
+    if workload and not ftrace and options.call_graph == "dwarf":
         # Here only cgroups or names identify the workload, which is too little for copies.
-        request, copied = replace(request, call_graph="auto"), mounts
+        options, copied = replace(options, call_graph="auto"), mounts
         missing.append(Reason(Code.NO_COPIES_APART, layer="off_cpu"))
-    in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
+    in_part = ftrace and (options.detail, options.call_graph) == ("stacks", "auto")
     in_part &= by_name(facts)
     if not latency:
         of_copied = tasks.comms_of(copied, comms or {})
         # A daemon that may call into another traced mount needs all of its calls; so does one of 32
         # bits, whose calls have other numbers.
-        few = request.detail == "stages" and len(mounts) == 1 and not narrow(mounts[0])
+        few = options.detail == "stages" and len(mounts) == 1 and not narrow(mounts[0])
         if ftrace:
             cgroup, by_pid = False, workload
-        task_events = partial(tasks.task_events, facts.arch, daemons, request)
+        task_events = partial(tasks.task_events, facts.arch, daemons, options)
         scoped = task_events(of_copied, few, cgroup, by_pid)
         if ftrace:
             # ftrace records all, without stacks; perf takes the stacks. perf selects an event by
@@ -355,7 +355,7 @@ def plan(
     if not counts and (not named or any(name.startswith("fuse_uring_") for name in named)):
         events += [event for event in tasks.of_rings(daemons, latency) if event.name in have]
     # Until a call ends, its stack is the stack at its entry.
-    if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
+    if options.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
         events += [event for event in tasks.streams(copied, comms or {}) if event.name in have]
     if latency:
         pass  # not requested
@@ -365,13 +365,13 @@ def plan(
         fix = "fusetools record -- WORKLOAD   (or --attach PID)"
         missing.append(Reason(Code.NO_WORKLOAD, fix=fix, layer="syscall"))
     elif not (cgroup or by_pid):
-        missing.append(Reason(Code.NO_CGROUP if request.command else Code.NO_THREAD_FILTER))
+        missing.append(Reason(Code.NO_CGROUP if options.command else Code.NO_THREAD_FILTER))
     if "raw_syscalls:sys_enter" not in have and not latency:
         missing.append(Reason(Code.NO_RAW_SYSCALLS, layer="syscall"))
     events += [*ours.events, *of_kernel[1]]
     events += [Event(probe.event, per_task=probe.event in own) for probe in probes]
-    if request.detail == "stacks":
-        how = "dwarf" if request.call_graph == "dwarf" else "fp"
+    if options.detail == "stacks":
+        how = "dwarf" if options.call_graph == "dwarf" else "fp"
         events.append(
             Event(CLOCK, stack=how, frequency=min(FREQUENCY, facts.sample_rate or FREQUENCY))
         )
@@ -392,8 +392,8 @@ def plan(
         targets=tuple(chosen),
         probes=(*probes, *ours.probes, *of_kernel[0]),
         events=tuple(events),
-        kernel_stacks=request.call_graph == "kernel",
-        stack_bytes=request.stack_bytes,
+        kernel_stacks=options.call_graph == "kernel",
+        stack_bytes=options.stack_bytes,
         in_part=in_part,
         switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
         by_pid=by_pid,

@@ -12,7 +12,7 @@ from fusetools.host.facts import Mount
 from fusetools.host.words import quoted
 from fusetools.names import CONNECT, LOCKS, READS, RINGS, SIGNAL
 from fusetools.plan.events import Event
-from fusetools.plan.request import Request
+from fusetools.plan.options import Options
 
 # Placeholder for the workload's pid in a filter: threads started later have greater numbers, until
 # the numbers wrap around; with fewer than PIDS numbers they wrap too soon.
@@ -162,7 +162,7 @@ def streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list
 def task_events(
     arch: str,
     daemons: Sequence[str],
-    request: Request,
+    options: Options,
     copied: Sequence[str],
     few: bool,
     cgroup: bool,
@@ -184,9 +184,9 @@ def task_events(
     """
     enter = "id < 335 || id > 336" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
-    usual = "dwarf" if request.call_graph == "dwarf" else "fp"
-    usual = usual if stacks and request.detail == "stacks" else ""
-    wakers = "fp" if usual and request.wakers else ""
+    usual = "dwarf" if options.call_graph == "dwarf" else "fp"
+    usual = usual if stacks and options.detail == "stacks" else ""
+    wakers = "fp" if usual and options.wakers else ""
     pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
@@ -196,7 +196,7 @@ def task_events(
     )
     numbers = _REQUEST_CALLS.get(arch, {}) if few else {}
     events = []
-    workload = request.callers
+    workload = options.callers
     if workload and cgroup:
         for name, fields, also, stack in scopes:
             others = f"!({_any(fields, daemons)})" if daemons else ""

@@ -13,7 +13,7 @@ from fusetools.host.limits import change, limits
 from fusetools.host.selftest import self_test_unique
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 from fusetools.record import symbols
 from fusetools.results.doctor import PROBED, Described, Doctor, Limit
 from fusetools.results.stuck import Told
@@ -93,12 +93,12 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     if not traceable(mount):
         return Described(mount.path, kind, who, mount.why)
     alone = dataclasses.replace(facts, mounts=(mount,))
-    request = Workload(command=("true",))
+    options = Options(Workload(("true",)))
     try:
-        targets = planner.targets(alone, request, probeset.builtin())
+        targets = planner.targets(alone, options, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
         functions, plain, unreadable, _ = symbols.functions(files)
-        plan = planner.plan(alone, request, targets, functions, plain, unreadable=unreadable)
+        plan = planner.plan(alone, options, targets, functions, plain, unreadable=unreadable)
     except Error as error:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)

@@ -44,7 +44,7 @@ class Finishing(Things):
     def _new_mounts(self) -> None:
         """Names the mounts that were not there when the recording was planned, unless others were
         asked for: autofs mounts when a path is used first."""
-        if self.request.mounts or self.request.pid is not None:
+        if self.options.mounts or self.options.pid is not None:
             return
         known = {mount.connection for mount in self.facts.mounts}
         for mount in all_namespaces(Files(Path("/"))):
@@ -312,14 +312,14 @@ class Finishing(Things):
         return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, list(spans))
 
     def _session(self) -> Session:
-        facts, outcome, request = self.facts, self.outcome, self.request
+        facts, outcome, options = self.facts, self.outcome, self.options
         return Session(
             version=__version__,
-            command=request.command,
+            command=options.command,
             arguments=self.arguments,
-            call_graph=request.call_graph,
-            stack_bytes=request.stack_bytes,
-            detail=request.detail,
+            call_graph=options.call_graph,
+            stack_bytes=options.stack_bytes,
+            detail=options.detail,
             started=self.started.isoformat(timespec="seconds"),
             seconds=round(outcome.seconds, 6),
             exit_status=outcome.exit_status if self.workload else None,

@@ -12,7 +12,7 @@ from fusetools.host.facts import Tool
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import unbundled
 from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
-from fusetools.plan.request import Count
+from fusetools.plan.options import Options
 from fusetools.reasons import UNTIMED, Reason
 from fusetools.record.costs import Costs
 from fusetools.record.perf import Perf
@@ -82,13 +82,13 @@ def is_daemons(row: Counted) -> bool:
     return row.layer == "daemon" and row.function != CALIBRATION
 
 
-def count(request: Count, arguments: Sequence[str]) -> Live:
+def count(options: Options, arguments: Sequence[str]) -> Live:
     """Counts while the workload runs. Error: nothing could be counted."""
-    with prepared(request, arguments) as (lock, _, user, facts, plan):
+    with prepared(options, arguments) as (lock, _, user, facts, plan):
         plan, rows = counting(unbundled(plan, lock.number))
         if not rows:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.missing))
-        recording = _Counting(lock, request, arguments, user, facts, plan)
+        recording = _Counting(lock, options, arguments, user, facts, plan)
         recording.rows = rows
         recording.by_process = others_call(plan, facts)
         recording.outcome.warnings += too_many(plan)
@@ -116,8 +116,8 @@ class _Counting(Recording):
         self.raw = directory / "counts"
         self._make_probes()
         self.costs = Costs()
-        if self.request.command:
-            self.workload = Workload(self.request.command, self.user, os.environ)
+        if self.options.command:
+            self.workload = Workload(self.options.command, self.user, os.environ)
         self._start_perf(self._rows_command_line)
         if self.by_process:
             self._start_second()

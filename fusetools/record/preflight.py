@@ -29,8 +29,8 @@ from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import permissions, planner, probeset
 from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
+from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Caller, Limited, Request
 from fusetools.reasons import Code, Reason
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
@@ -44,16 +44,16 @@ NOT_BESIDE = Reason(Code.GRAPH_IN_USE, fix="fusetools record --wait -- …")
 
 
 def prepare(
-    request: Request, chosen: probeset.ProbeSet | None = None
+    options: Options, chosen: probeset.ProbeSet | None = None
 ) -> tuple[HostFacts, ProbePlan]:
     """The plan for this host, with the probe set that was asked for. Error: with what is missing,
     and what fixes it."""
-    facts = read_host(trial=False, paths=request.mounts or None)
+    facts = read_host(trial=False, paths=options.mounts or None)
     check_obstacles(facts)
-    if request.pid is not None:
-        facts = _with_pid(facts, request, request.pid)
-    targets = planner.targets(facts, request, probeset.builtin(), chosen)
-    check_probe_set(targets, _caller(request))
+    if options.pid is not None:
+        facts = _with_pid(facts, options, options.pid)
+    targets = planner.targets(facts, options, probeset.builtin(), chosen)
+    check_probe_set(targets, _caller(options))
     libraries: list[tuple[Library, int | None]] = [
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
@@ -68,7 +68,7 @@ def prepare(
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
     plan = planner.plan(
-        facts, request, targets, functions, plain, own, comms, has_cgroup, unreadable
+        facts, options, targets, functions, plain, own, comms, has_cgroup, unreadable
     )
     dear = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
     return facts, replace(plan, dear=dear)
@@ -108,12 +108,12 @@ def check_obstacles(facts: HostFacts) -> None:
         raise _refusal(obstacle)
 
 
-def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
+def planned(options: Options) -> tuple[HostFacts, ProbePlan]:
     """What record() would record."""
-    _check_callers(request)
+    _check_callers(options)
     if Path(tracefs.PLACE, "events").exists():
-        return prepare(request, _chosen(request.fs, _caller(request)))
-    with prepared(request, ["record"]) as (_, _, _, facts, plan):
+        return prepare(options, _chosen(options.fs, _caller(options)))
+    with prepared(options, ["record"]) as (_, _, _, facts, plan):
         return facts, plan
 
 
@@ -121,14 +121,14 @@ def _refusal(obstacle: Advice) -> Error:
     return Error("cannot record", obstacle.problem, obstacle.fix)
 
 
-def _with_pid(facts: HostFacts, request: Request, pid: int) -> HostFacts:
+def _with_pid(facts: HostFacts, options: Options, pid: int) -> HostFacts:
     """The facts with process ``pid`` as the daemon of the mounts that it serves. Error: of none."""
     files = Files(Path("/"))
     if started(pid) is None:
         raise Error(f"there is no process {pid}")
     wanted = facts.mounts
-    if request.mounts:
-        wanted = tuple(planner.mount_of(facts, path) for path in request.mounts)
+    if options.mounts:
+        wanted = tuple(planner.mount_of(facts, path) for path in options.mounts)
     connections = fuse_connections(files, pid, fuse_descriptors(files, pid))
     shown = bool(connections - {None}) or shows_connections(files)
     served = permissions.served(pid, connections, shown, facts.mounts, wanted)
@@ -171,14 +171,14 @@ def check_feedback(output: Output, plan: ProbePlan) -> None:
             )
 
 
-def output_of(request: Request) -> Output:
+def output_of(options: Options) -> Output:
     """Where the recording goes. Error: it cannot be written there."""
-    if request.output == PRINTED or request.output.startswith(("/dev/std", "/dev/fd/")):
+    if options.output == PRINTED or options.output.startswith(("/dev/std", "/dev/fd/")):
         why = "a recording cannot be printed: perf writes it at any place"
-        raise Error(f"cannot write {request.output}", why, "-o FILE")
+        raise Error(f"cannot write {options.output}", why, "-o FILE")
     if os.geteuid() != 0:
         raise _refusal(not_root("record …"))
-    output = Output(request.output, owner(request.as_root))
+    output = Output(options.output, owner(options.as_root))
     try:
         output.check_old()
     except BaseException:
@@ -187,9 +187,9 @@ def output_of(request: Request) -> Output:
     return output
 
 
-def _caller(request: Request) -> User | None:
+def _caller(options: Options) -> User | None:
     """Who invoked sudo; None: root decides."""
-    return None if request.as_root else caller(os.environ)
+    return None if options.as_root else caller(os.environ)
 
 
 def owner(as_root: bool) -> Owner | None:
@@ -200,23 +200,23 @@ def owner(as_root: bool) -> Owner | None:
 
 @contextlib.contextmanager
 def prepared(
-    request: Request, arguments: Sequence[str], warn: Callable[[str], None] = lambda _: None
+    options: Options, arguments: Sequence[str], warn: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[Lock, Removed, User | None, HostFacts, ProbePlan]]:
     """The lock, what a killed recording had left, whom the workload runs as, and the plan.
 
-    ``warn``: told who holds the lock, where the request waits for it.
+    ``warn``: told who holds the lock, where ``options.wait`` has us wait for it.
     """
-    user = _caller(request)
-    if user and isinstance(request, Limited) and request.max_size > MOST:
+    user = _caller(options)
+    if user and options.max_size > MOST:
         why = f"who invoked sudo may record {binary(MOST)} at most"
         fix = f"--max-size {MOST >> 30}G, or: --as-root"
-        raise Error(f"--max-size {binary(request.max_size)} is too much", why, fix)
+        raise Error(f"--max-size {binary(options.max_size)} is too much", why, fix)
     if letter := inherited.too_low():
         why = f"ulimit -{letter} was set too low, and cannot be raised here"
         raise Error("cannot record", why, f"ulimit -{letter} unlimited   (before sudo)")
-    _check_callers(request)
-    chosen = _chosen(request.fs, user)
-    waiting = warn if request.wait else None
+    _check_callers(options)
+    chosen = _chosen(options.fs, user)
+    waiting = warn if options.wait else None
     uid = user.uid if user else 0
     with Lock(["fusetools", *arguments], waiting=waiting, uid=uid) as lock:
         removed = lock.clean()
@@ -227,9 +227,9 @@ def prepared(
                 "end whoever uses it, then: fusetools clean",
             )
         with _tracefs(lock):
-            facts, plan = prepare(request, chosen)  # runs commands: signals are not held back yet
+            facts, plan = prepare(options, chosen)  # runs commands: signals are not held back yet
             if plan.graph or not can_be_numbered(facts.fetch_args):
-                facts, plan = _alone(lock, request, chosen, facts, plan)
+                facts, plan = _alone(lock, options, chosen, facts, plan)
             try:
                 yield lock, removed, user, facts, plan
             except Refused:
@@ -239,30 +239,30 @@ def prepared(
 
 def _alone(
     lock: Lock,
-    request: Request,
+    options: Options,
     chosen: probeset.ProbeSet | None,
     facts: HostFacts,
     plan: ProbePlan,
 ) -> tuple[HostFacts, ProbePlan]:
     """Sees to it that no other recording runs, or plans to run beside it."""
     apart = can_be_numbered(facts.fetch_args)
-    if apart and request.backend == "auto" and not request.wait and lock.beside():
-        facts, plan = prepare(replace(request, backend="kprobe"), chosen)
+    if apart and options.backend == "auto" and not options.wait and lock.beside():
+        facts, plan = prepare(replace(options, backend="kprobe"), chosen)
         return facts, replace(plan, missing=(*plan.missing, NOT_BESIDE))
     fix = "fusetools record --backend kprobe …   (beside it)" if apart else ""
-    return prepare(request, chosen) if lock.stay_alone(fix) else (facts, plan)
+    return prepare(options, chosen) if lock.stay_alone(fix) else (facts, plan)
 
 
-def _check_callers(request: Request) -> None:
+def _check_callers(options: Options) -> None:
     """Error: the workload's command cannot run, or the process to attach to cannot be recorded."""
-    if request.command:
-        user = _caller(request)
-        name = request.command[0]
+    if options.command:
+        user = _caller(options)
+        name = options.command[0]
         # As the user: root's answer would tell what is in directories that the user cannot see.
         if number := int(as_user(user, lambda: str(command_problem(name))) or 0):
             raise cannot_run(name, number)
-    elif isinstance(request, Caller):
-        Attached(request.caller, _caller(request))
+    elif options.caller is not None:
+        Attached(options.caller, _caller(options))
 
 
 @contextlib.contextmanager

@@ -38,8 +38,8 @@ from fusetools.output import Output
 from fusetools.plan.bundles import bundled
 from fusetools.plan.events import RETURN, Event
 from fusetools.plan.instances import OF_BOTH, all_by_perf
+from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Caller, Request
 from fusetools.plan.tasks import WORKLOAD
 from fusetools.reasons import Code, Reason
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
@@ -102,7 +102,7 @@ class Late:
 
 
 def record(
-    request: Request,
+    options: Options,
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     place: Output | None = None,
@@ -112,17 +112,17 @@ def record(
 ) -> Outcome:
     """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
     with what cannot wait until the end. ``place``: where the recording goes, if not to
-    request.output with the rights of who invoked sudo. ``waited`` tells what callers wait for
+    options.output with the rights of who invoked sudo. ``waited`` tells what callers wait for
     already, of connections (their numbers).
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
-    with place or output_of(request) as output, prepared(request, arguments, warn) as prepared_:
+    with place or output_of(options) as output, prepared(options, arguments, warn) as prepared_:
         lock, removed, user, facts, plan = prepared_
-        if not request.force:
+        if not options.force:
             check_feedback(output, plan)
         plan = bundled(facts, plan, lock.number)
-        recording = Recording(lock, request, arguments, user, facts, plan, output)
+        recording = Recording(lock, options, arguments, user, facts, plan, output)
         recording.warn = warn
         for other in lock.beside():
             why = f"another recording ran beside this one, and takes time of it: {other}"
@@ -189,11 +189,11 @@ class Recording(Probing, Finishing):
         if self.plan.graph:
             self._start_graph()
 
-        copies = self.request.call_graph == "dwarf"
+        copies = self.options.call_graph == "dwarf"
         both = any(event.ftrace for event in self.plan.events)
         self.room = sizes(self.facts.cpus, self._free(), copies, both)
-        if self.request.max_size < self.room.limit:
-            self.room = replace(self.room, limit=self.request.max_size)
+        if self.options.max_size < self.room.limit:
+            self.room = replace(self.room, limit=self.options.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
         self.costs = Costs()
         younger = Since(os.getpid() + 1, self.facts.pid_max).filled(f"common_pid >= {WORKLOAD}")
@@ -201,12 +201,12 @@ class Recording(Probing, Finishing):
         if self.ring and any(event.name == SWITCH for event in self.plan.events):
             self.plan = replace(self.plan, switch_records=self.ring.misses_switches())
         group = None
-        if isinstance(self.request, Caller):
-            self.attached = Attached(self.request.caller, self.user)
+        if self.options.caller is not None:
+            self.attached = Attached(self.options.caller, self.user)
             self.quotas["workload"] = throttling.quotas(Files(Path("/")), self.attached.pid)
-        if self.request.command:
-            request = self.request
-            self.workload = Workload(request.command, self.user, os.environ, request.log)
+        if self.options.command:
+            options = self.options
+            self.workload = Workload(options.command, self.user, os.environ, options.log)
             if any(event.workload for event in self.plan.events):
                 group = self._cgroup(self.workload.pid)
             if group is None and not self.ring:  # everybody's: their switches are enough
@@ -317,7 +317,7 @@ class Recording(Probing, Finishing):
         if any(event.per_task and not event.stack for event in self.plan.events):
             pids &= {target.mount.daemon_pid for target in self.plan.targets} - {None}
         daemons = [pid for pid in sorted(pids) if started(pid)]
-        return [*daemons, *self._callers] if self.request.call_graph == "dwarf" else daemons
+        return [*daemons, *self._callers] if self.options.call_graph == "dwarf" else daemons
 
     def _start_perf(
         self,
@@ -485,7 +485,7 @@ class Recording(Probing, Finishing):
 
     def _at_limit(self) -> bool:
         """Whether it has reached --max-size."""
-        return self._written() >= self.request.max_size
+        return self._written() >= self.options.max_size
 
     def _too_large(self) -> bool:
         """Whether there is soon no room to keep what is written, as others fill the disk too, or
@@ -504,9 +504,9 @@ class Recording(Probing, Finishing):
             needed = raw + tracecmd.room(parts, self.graph.buffers)
         try:
             if self._free() > needed:
-                if parts < self.request.max_size:
+                if parts < self.options.max_size:
                     return False
-                why = f"it reached {binary(self.request.max_size)} (--max-size)"
+                why = f"it reached {binary(self.options.max_size)} (--max-size)"
         except Error as error:
             why = f"{self._place()}: {error.why}"
         self.outcome.warnings.append(f"the recording ended early: {why}")
@@ -543,7 +543,7 @@ class Recording(Probing, Finishing):
             self.workload.start()
         if self.ring and self.plan.in_part:
             self.slices = Slices(self.plan, self._tell_of, self.ring.recorded, self._sizes)
-        limit = None if self.request.duration is None else begin + self.request.duration
+        limit = None if self.options.duration is None else begin + self.options.duration
         self._wait(limit)
         self.outcome.seconds = time.monotonic() - begin
         self._settle()
@@ -606,7 +606,7 @@ class Recording(Probing, Finishing):
         assert self.perf is not None
         if self._at_limit():
             rate = self._written() / max(time.monotonic() - self.began, 1e-3)
-            limit = f"{binary(self.request.max_size)} (--max-size)"
+            limit = f"{binary(self.options.max_size)} (--max-size)"
             return f"it reached {limit}, at {size(rate)}/s"
         if self._full():
             return f"No space left on device for more of it ({self._place()})"

@@ -16,7 +16,7 @@ from fusetools.host.facts import Tool
 from fusetools.host.processes import cpu_seconds
 from fusetools.names import CALIBRATION, RINGS
 from fusetools.plan.bundles import bundled
-from fusetools.plan.request import Request
+from fusetools.plan.options import Options
 from fusetools.record.costs import Costs
 from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
@@ -247,11 +247,11 @@ class Streaming(Recording):
 
 
 @contextlib.contextmanager
-def streaming(request: Request, arguments: Sequence[str]) -> Iterator[Streaming]:
+def streaming(options: Options, arguments: Sequence[str]) -> Iterator[Streaming]:
     """A stream of requests, armed. Error: nothing can be recorded."""
-    with prepared(request, arguments) as (lock, _, user, facts, plan):
+    with prepared(options, arguments) as (lock, _, user, facts, plan):
         plan = bundled(facts, plan, lock.number, padded=False)  # nothing is merged
-        stream = Streaming(lock, request, arguments, user, facts, plan)
+        stream = Streaming(lock, options, arguments, user, facts, plan)
         with stream:
             stream.arm()
             yield stream

@@ -13,8 +13,8 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.output import Output
 from fusetools.plan.events import Probe
+from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Request
 from fusetools.reasons import Reason
 from fusetools.record import throttling
 from fusetools.record.attached import Attached
@@ -44,7 +44,7 @@ class Things:
     def __init__(
         self,
         lock: Lock,
-        request: Request,
+        options: Options,
         arguments: Sequence[str],
         user: User | None,
         facts: HostFacts,
@@ -62,7 +62,7 @@ class Things:
         self.callbacks_lost: dict[str, list[Reason]] = {}
         self.lock = lock
         self.state = lock.state
-        self.request = request
+        self.options = options
         self.arguments = tuple(arguments)
         self.user = user
         self.outcome = Outcome()

@@ -10,7 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, is_on
 from fusetools.host.processes import open_files
+from fusetools.plan.options import Caller, Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Caller, Limited, Request
 from fusetools.reasons import Reason
 from fusetools.record import session
 from fusetools.record.attached import Gone
@@ -36,50 +36,49 @@ STEP = 0.2  # within which a signal, and the workload's end, are seen
 
 
 def record(
-    request: Request,
+    options: Options,
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     warn: Callable[[str], None],
     waited: Callable[[Sequence[int]], list[Reason]],
 ) -> Outcome:
-    """As session.record(), once what request.mounts names is mounted.
+    """As session.record(), once what options.mounts names is mounted.
 
     A workload may be what mounts it: it is started at once, and recorded from then on.
     """
-    absent = _absent(request.mounts)
+    absent = _absent(options.mounts)
     if not absent:
-        return session.record(request, arguments, tell, warn=warn, waited=waited)
+        return session.record(options, arguments, tell, warn=warn, waited=waited)
     paths = ", ".join(absent)
-    with output_of(request) as place:
-        if not request.command:
-            until_mounted(request.mounts, warn)
+    with output_of(options) as place:
+        if not options.command:
+            until_mounted(options.mounts, warn)
             late = Late(absent[0], time.monotonic())
-            return session.record(request, arguments, tell, place, warn, late, waited)
+            return session.record(options, arguments, tell, place, warn, late, waited)
         warn(
             f"no FUSE file system is mounted on {paths} yet: the workload starts, and is recorded "
             "from when there is one"
         )
-        with _running(request) as workload:
+        with _running(options) as workload:
             began = time.monotonic()
-            _wait(request.mounts, workload)
-            options = {option.name: getattr(request, option.name) for option in fields(Limited)}
-            attached = Caller(caller=workload.pid, **options)
+            _wait(options.mounts, workload)
+            attached = replace(options, kind=Caller(workload.pid))
             late = Late(absent[0], began, workload)
             try:
                 return session.record(attached, arguments, tell, place, warn, late, waited)
             except Gone as error:
-                raise _ended(workload, request) from error
+                raise _ended(workload, options) from error
 
 
-def _ended(workload: Workload, request: Request) -> Error:
+def _ended(workload: Workload, options: Options) -> Error:
     """The error for a workload that mounted and ended before it was traced, with its exit
     status."""
     workload.wait()
     status = workload.exit_status or 0
-    again = ["fusetools", "record", "--mount", request.mounts[0], "--", "WORKLOAD"]
+    again = ["fusetools", "record", "--mount", options.mounts[0], "--", "WORKLOAD"]
     error = Error(
         f"the workload ended, with exit status {status}, before tracing began",
-        f"it ran until {request.mounts[0]} was mounted, and not much longer",
+        f"it ran until {options.mounts[0]} was mounted, and not much longer",
         f"{shlex.join(again)}   (what uses it, now that it is mounted)",
     )
     error.status = status or 1
@@ -94,10 +93,10 @@ def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _running(request: Request) -> Iterator[Workload]:
+def _running(options: Options) -> Iterator[Workload]:
     """The workload, started. Where it cannot be recorded it goes on to its end all the same."""
-    user = None if request.as_root else caller(os.environ)
-    workload = Workload(request.command, user, os.environ)
+    user = None if options.as_root else caller(os.environ)
+    workload = Workload(options.command, user, os.environ)
     try:
         workload.start()
         yield workload

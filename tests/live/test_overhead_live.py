@@ -27,11 +27,11 @@ pytestmark = pytest.mark.live
 MEASURE = """
 import pickle, sys
 from fusetools.experiments.overhead import overhead
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 
 mount, rounds, *command = sys.argv[1:]
 with open("log", "wb") as log:
-    request = Workload(mounts=(mount,), command=tuple(command), log=log.fileno())
+    options = Options(Workload(tuple(command), log.fileno()), (mount,))
     result = overhead(request, int(rounds), [], lambda *_: None, ["all"])
 sys.stdout.buffer.write(pickle.dumps(result))
 """

@@ -15,7 +15,7 @@ from fusetools.errors import Error
 from fusetools.host import probe
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.plan.capabilities import Diagnosis, diagnose
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 from fusetools.record import doctor, preflight
 from fusetools.results.doctor import Described
 
@@ -181,7 +181,7 @@ def test_record_refuses_as_doctor_says(
     facts = dataclasses.replace(NEWEST, mounts=(GOOD,), **changes)
     monkeypatch.setattr(preflight, "read_host", lambda trial, paths: facts)
     with pytest.raises(Error) as refused:
-        preflight.prepare(Workload(command=("true",)))
+        preflight.prepare(Options(Workload(("true",))))
     diagnosis = diagnose(facts)
     first = diagnosis.advice[0]
     assert not diagnosis.works and first.needed

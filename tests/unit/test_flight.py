@@ -31,8 +31,8 @@ from fusetools.output import Output
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
 from fusetools.plan.instances import THREADS
+from fusetools.plan.options import DETAILS, Flight, Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import DETAILS, Flight
 from fusetools.record.perf import overwriting
 from fusetools.record.workload import User
 from fusetools.results.flight import Written
@@ -452,9 +452,9 @@ def test_wrong_conditions_are_refused(run: Invoke) -> None:
 
 def test_function_graph_has_no_part_in_it() -> None:
     with pytest.raises(ValueError, match="function_graph"):
-        Flight(backend="graph")
-    assert Flight(functions=("fuse_lookup",)).backend == "kprobe"
-    assert not Flight().functions_too
+        Options(Flight(), backend="graph")
+    assert Options(Flight(), functions=("fuse_lookup",)).backend == "kprobe"
+    assert not Options(Flight()).usual_functions
 
 
 def process(root: Path, pid: int, state: str = "S", start: int = 7, connection: int = 0) -> None:
@@ -531,7 +531,7 @@ def test_the_unit_for_systemd() -> None:
 def test_it_is_perf_alone(kernel: str, detail: str) -> None:
     """Its buffers are perf's overwriting ones: an ftrace instance or function_graph has none of
     them."""
-    plan = make(replace(host(kernel), pid_max=1 << 22), Flight(detail=detail))
+    plan = make(replace(host(kernel), pid_max=1 << 22), Options(Flight(), detail=detail))
     assert not plan.graph and THREADS not in {event.name for event in plan.events}
     assert not any(event.ftrace for event in plan.events)
     recorded = {probe.layer for probe in plan.probes if probe.function != CALIBRATION}

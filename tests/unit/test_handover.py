@@ -13,7 +13,7 @@ import pytest
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.output import Output
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 from fusetools.record import kept, preflight
 from fusetools.record.handover import hand_over
 from fusetools.record.scratch import Note, Scratch, reclaim
@@ -133,7 +133,7 @@ def test_the_oldest_of_a_user_goes(tmp_path: Path) -> None:
 def test_a_users_recording_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
-    request = Workload(command=("true",), max_size=(4 << 30) + 1)
+    request = Options(Workload(("true",)), max_size=(4 << 30) + 1)
     with pytest.raises(Error) as caught, preflight.prepared(request, []):
         pass
     assert caught.value.why == "who invoked sudo may record 4G at most"

@@ -18,7 +18,7 @@ import pytest
 
 from fusetools.errors import Error
 from fusetools.host import inherited
-from fusetools.plan.request import Stream
+from fusetools.plan.options import stream
 from fusetools.record import preflight
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
@@ -134,7 +134,7 @@ def test_a_limit_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(resource, "getrlimit", low)
     assert inherited.too_low() == "f"
-    with pytest.raises(Error) as caught, preflight.prepared(Stream(), []):
+    with pytest.raises(Error) as caught, preflight.prepared(stream(), []):
         pass
     assert caught.value.what == "cannot record"
     assert caught.value.why == "ulimit -f was set too low, and cannot be raised here"

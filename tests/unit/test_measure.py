@@ -14,8 +14,8 @@ from schemas import held
 from test_plan import KERNELS, host, make
 
 from fusetools.experiments.estimate import estimate
+from fusetools.plan.options import Options, Workload
 from fusetools.plan.parts import PARTS, parts
-from fusetools.plan.request import Workload
 from fusetools.reasons import Code, Reason
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.estimate import confidence
@@ -55,7 +55,7 @@ def test_an_interval_grows_no_wider_with_more_runs() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_each_event_of_a_plan_is_in_one_part(kernel: str) -> None:
-    whole = make(host(kernel), Workload(command=("find",)))
+    whole = make(host(kernel), Options(Workload(("find",))))
     cut = parts(whole)
     assert list(cut) == [name for name in PARTS if name in cut]
     names = [event for part in cut.values() for event in part.events]

@@ -22,9 +22,9 @@ from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
+from fusetools.plan.options import DETAILS, Caller, Options, Workload, stream
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
-from fusetools.plan.request import DETAILS, Attach, Caller, Request, Stream, Workload
 from fusetools.reasons import Code
 from fusetools.record.attached import RANGES, ranges
 from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes, with_threads
@@ -107,25 +107,25 @@ def host(kernel: str = "6.18", *mounts: Mount) -> HostFacts:
     return replace(facts, mounts=mounts or (mount(),))
 
 
-def targets(facts: HostFacts, request: Request, fs: str | None = None) -> tuple[Target, ...]:
+def targets(facts: HostFacts, options: Options, fs: str | None = None) -> tuple[Target, ...]:
     sets = builtin()
     chosen = None
     if fs:
         name, *extra = fs.split("+")
         chosen = planner.select(next(one for one in sets if one.name == name), extra)
-    return planner.targets(facts, request, sets, chosen)
+    return planner.targets(facts, options, sets, chosen)
 
 
 def make(
     facts: HostFacts,
-    request: Request | None = None,
+    options: Options | None = None,
     fs: str | None = None,
     symbols: object = SYMBOLS,
     cgroup: bool = True,
 ) -> ProbePlan:
-    request = request or Workload(command=("find",))
-    found = targets(facts, request, fs)
-    return planner.plan(facts, request, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
+    options = options or Options(Workload(("find",)))
+    found = targets(facts, options, fs)
+    return planner.plan(facts, options, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
 
 
 def text(plan: ProbePlan, facts: HostFacts) -> str:
@@ -160,7 +160,7 @@ def test_plan_of_a_stored_host(kernel: str) -> None:
 
 def test_plan_without_a_workload() -> None:
     facts = host()
-    plan = bundled(facts, make(facts, Attach()))
+    plan = bundled(facts, make(facts, Options()))
     golden.check("plan-no-workload.txt", text(plan, facts))
 
 
@@ -221,12 +221,12 @@ def test_each_switch_is_recorded_once(
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     by_pid = way in ("by pid", "attach")
     facts = replace(facts, pid_max=1 << 22 if by_pid else 0)
-    request: Request = Workload(command=("find",), call_graph=call_graph)
+    options: Options = Options(Workload(("find",)), call_graph=call_graph)
     if way == "attach":  # it runs already, and is older than any new process
-        request = Caller(caller=31_000, call_graph=call_graph)
+        options = Options(Caller(31_000), call_graph=call_graph)
     first, also = (30_000, ()) if way != "attach" else (32_000, ((30_990, 31_001),))
     since = Since(first, 1 << 15 if anew else 1 << 22, also)
-    plan = make(facts, request, cgroup=way in ("cgroup", "attach"))
+    plan = make(facts, options, cgroup=way in ("cgroup", "attach"))
     assert plan.by_pid == by_pid and plan.switch_records == (way == "cgroup")
     alone = [e for e in all_by_perf(plan.events) if e.name == "sched:sched_switch"]
     events = [event for event in plan.events if event.name == "sched:sched_switch"]
@@ -288,8 +288,8 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
     names = {2024: [f"{'x' * 14}{n}" for n in range(8)]}
     numbers = ranges(list(range(100_000, 900_000, 777)), RANGES)
     facts = replace(host(), pid_max=1 << 22)
-    found = targets(facts, Caller(caller=1))
-    plan = planner.plan(facts, Caller(caller=1), found, SYMBOLS, PLAIN, OWN, names)
+    found = targets(facts, Options(Caller(1)))
+    plan = planner.plan(facts, Options(Caller(1)), found, SYMBOLS, PLAIN, OWN, names)
     since = Since(1 << 21, 1 << 22, numbers)
     filters = [since.filled(event.filter) for event in plan.events]
     assert any("2097152" in text for text in filters)
@@ -299,7 +299,7 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
 def test_details() -> None:
     """Each level records what the previous levels do; only the last one has stacks."""
     facts = replace(host(), pid_max=1 << 22)
-    plans = [make(facts, Workload(command=("x",), detail=detail)) for detail in DETAILS]
+    plans = [make(facts, Options(Workload(("x",)), detail=detail)) for detail in DETAILS]
     names = [{event.name for event in plan.events} for plan in plans]
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
@@ -322,10 +322,10 @@ def test_details() -> None:
     assert Code.NO_RAW_SYSCALLS not in {one.code for one in plans[0].missing}
 
 
-def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
+def by_ftrace(facts: HostFacts, options: Options) -> dict[str, set[bool]]:
     """Return the recorder of each event: ftrace, perf, or some of the events by each."""
     found: dict[str, set[bool]] = {}
-    for event in make(facts, request).events:
+    for event in make(facts, options).events:
         found.setdefault(event.name, set()).add(event.ftrace)
     return found
 
@@ -334,7 +334,7 @@ def test_rings_of_io_uring_are_recorded_where_fuse_has_them() -> None:
     def rings(kernel: str, detail: str = "stacks") -> dict[str, str]:
         facts = host(kernel)
         facts = replace(facts, tracepoints=(*facts.tracepoints, *RINGS.values()), pid_max=1 << 22)
-        plan = make(facts, Workload(command=("x",), detail=detail))
+        plan = make(facts, Options(Workload(("x",)), detail=detail))
         return {event.name: event.filter for event in plan.events if event.name in RINGS.values()}
 
     for detail in ("stages", "stacks"):
@@ -352,14 +352,14 @@ def test_ftrace_records_what_has_no_stack() -> None:
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     facts = replace(facts, pid_max=1 << 22)
     for detail in ("latency", "stages"):
-        plan = make(facts, Workload(command=("x",), detail=detail))
+        plan = make(facts, Options(Workload(("x",)), detail=detail))
         assert all(event.ftrace for event in plan.events), detail
         assert [event.name for event in plan.events].count("sched:sched_switch") <= 1
         # An instance has one filter per event.
         assert len({event.name for event in plan.events}) == len(plan.events)
         assert not plan.switch_records and not any(event.workload for event in plan.events)
         assert plan.by_pid == (detail == "stages")
-    stacks = by_ftrace(facts, Workload(command=("x",)))
+    stacks = by_ftrace(facts, Options(Workload(("x",))))
     assert {name for name, by in stacks.items() if False in by} == {
         "sched:sched_switch",
         planner.CLOCK,
@@ -368,13 +368,13 @@ def test_ftrace_records_what_has_no_stack() -> None:
     # ftrace gets the numbers of all threads of the workload.
     assert stacks["sched:sched_switch"] == stacks["raw_syscalls:sys_enter"] == {False, True}
     assert stacks[planner.CLOCK] == {False} and stacks[THREADS] == {True}
-    plan = make(facts, Workload(command=("x",)))
+    plan = make(facts, Options(Workload(("x",))))
     assert plan.by_pid and not plan.switch_records
     assert not any(event.workload for event in plan.events)
     assert all(event.stack == "" for event in plan.events if event.ftrace)
     # With --attach there is no workload, and names of files are needed immediately.
-    assert by_ftrace(facts, Attach(detail="stages"))["sched:sched_switch"] == {True}
-    assert not any(True in by for by in by_ftrace(facts, Stream()).values())
+    assert by_ftrace(facts, Options(detail="stages"))["sched:sched_switch"] == {True}
+    assert not any(True in by for by in by_ftrace(facts, stream()).values())
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_perf_records_all_where_ftrace_cannot(lack: dict[str, object], why: str)
     facts = replace(host(), pid_max=1 << 22, **lack)  # type: ignore[arg-type]
     assert why in by_perf(facts)
     for detail in DETAILS:
-        plan = make(facts, Workload(command=("x",), detail=detail))
+        plan = make(facts, Options(Workload(("x",)), detail=detail))
         assert not any(event.ftrace for event in plan.events)
         assert THREADS not in {event.name for event in plan.events}
     assert by_perf(host()) == ""
@@ -397,32 +397,32 @@ def test_perf_records_all_where_ftrace_cannot(lack: dict[str, object], why: str)
 
 def test_few_numbers_of_threads_leave_a_workload_to_perf() -> None:
     facts = replace(host(), pid_max=tasks.PIDS - 1)
-    stages = Workload(command=("x",), detail="stages")
+    stages = Options(Workload(("x",)), detail="stages")
     assert not any(event.ftrace for event in make(facts, stages).events)
-    assert all(e.ftrace for e in make(facts, Workload(command=("x",), detail="latency")).events)
+    assert all(e.ftrace for e in make(facts, Options(Workload(("x",)), detail="latency")).events)
 
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.12"])
 def test_latency_needs_no_kernel_functions(kernel: str) -> None:
-    plan = make(host(kernel), Workload(command=("x",), detail="latency"))
+    plan = make(host(kernel), Options(Workload(("x",)), detail="latency"))
     assert not plan.graph and not any(probe.layer == "kernel" for probe in plan.probes)
     assert {"begin", "end"} <= {probe.role for probe in plan.probes if probe.in_kernel} or any(
         event.name == "fuse:fuse_request_send" for event in plan.events
     )
     assert not {one.code for one in plan.missing} & OF_FUNCTIONS
-    asked = Workload(command=("x",), detail="latency", functions=("fuse_lookup",))
+    asked = Options(Workload(("x",)), detail="latency", functions=("fuse_lookup",))
     assert make(host(kernel), asked).functions or any(
         probe.layer == "kernel" for probe in make(host(kernel), asked).probes
     )
 
 
 def test_a_request_has_the_stack_of_its_callers_wait() -> None:
-    def begin(request: Request) -> str:
-        plan = make(host(), request)
+    def begin(options: Options) -> str:
+        plan = make(host(), options)
         return next(e.stack for e in plan.events if e.name == "fuse:fuse_request_send")
 
-    assert begin(Workload(command=("x",))) == ""
-    assert begin(Attach()) == "fp"  # only the daemon's waits are recorded
+    assert begin(Options(Workload(("x",)))) == ""
+    assert begin(Options()) == "fp"  # only the daemon's waits are recorded
 
 
 def test_a_plan_is_shown() -> None:
@@ -465,18 +465,18 @@ def test_only_the_mounts_asked_for() -> None:
     assert sent.filter == "connection==45 || connection==46"
     # one library, one set of probes
     assert len([p for p in plan.probes if p.function == "cvmfs_lookup"]) == 2
-    for request in (
-        Attach(mounts=("/cvmfs/atlas.cern.ch",)),
-        Attach(mounts=("/cvmfs/atlas.cern.ch/some/directory",)),
-        Attach(pid=2050),
+    for options in (
+        Options(mounts=("/cvmfs/atlas.cern.ch",)),
+        Options(mounts=("/cvmfs/atlas.cern.ch/some/directory",)),
+        Options(pid=2050),
     ):
-        assert [t.mount.connection for t in targets(facts, request)] == [46]
+        assert [t.mount.connection for t in targets(facts, options)] == [46]
     with pytest.raises(Error, match="no FUSE file system is mounted on /cvmfs/atlas"):
-        targets(facts, Attach(mounts=("/cvmfs/atlas",)))
+        targets(facts, Options(mounts=("/cvmfs/atlas",)))
     with pytest.raises(Error, match="process 7 serves no known FUSE mount"):
-        targets(facts, Attach(pid=7))
+        targets(facts, Options(pid=7))
     with pytest.raises(Error, match="no FUSE file system is mounted here"):
-        targets(replace(facts, mounts=()), Attach())
+        targets(replace(facts, mounts=()), Options())
 
 
 def test_two_versions_of_a_library_get_two_names() -> None:
@@ -495,21 +495,21 @@ def test_two_versions_of_a_library_get_two_names() -> None:
 def test_which_probe_set() -> None:
     program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_session_new"))
     sshfs = mount("/home/me/x", comm="lowlevel", libraries=(program, FUSE))
-    (target,) = targets(host("6.18", sshfs), Attach())
+    (target,) = targets(host("6.18", sshfs), Options())
     assert target.probe_set is not None and target.probe_set.name == "libfuse"
     plan = make(host("6.18", sshfs))
     assert [p.role for p in plan.probes if p.function.startswith("fuse_reply")] == ["reply"] * 2
     assert "the daemon's replies" in plan.layers
     told = {p.function: dict(p.arguments).get("ino") for p in plan.probes}
     assert told["fuse_reply_entry"] == "+0(%si):u64" and told["fuse_reply_err"] is None
-    (target,) = targets(host(), Attach(), fs="libfuse")
+    (target,) = targets(host(), Options(), fs="libfuse")
     assert {library.path for _, library in target.groups} == {FUSE.path}
     with pytest.raises(Error) as caught:
-        targets(host("6.18", sshfs), Attach(), fs="cvmfs")
+        targets(host("6.18", sshfs), Options(), fs="cvmfs")
     assert "fits no daemon here" in caught.value.what
     assert "--fs libfuse" in caught.value.fix
     with pytest.raises(Error) as caught:
-        targets(host(), Attach(), fs="cvmfs+stubb")
+        targets(host(), Options(), fs="cvmfs+stubb")
     assert caught.value.why == "its groups: callbacks, inodes, stub"
 
 
@@ -576,15 +576,15 @@ def test_a_library_that_cannot_be_read() -> None:
     odd = replace(library("libfuse3.so.3", 77), host_path="/srv/x")
     other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
     facts = host("6.18", mount(), other)
-    found = planner.targets(facts, Attach(), builtin())
-    plan = planner.plan(facts, Attach(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
+    found = planner.targets(facts, Options(), builtin())
+    plan = planner.plan(facts, Options(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
     (lack,) = [one for one in plan.missing if one.code is Code.FILE_UNREADABLE]
     assert (lack.subject["part"], lack.subject["path"]) == ("daemon", "/x")
     assert lack.subject["message"] == "EIO"
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
-    plan = planner.plan(facts, Attach(), planner.targets(facts, Attach(), builtin()), SYMBOLS, {})
+    plan = planner.plan(facts, Options(), planner.targets(facts, Options(), builtin()), SYMBOLS, {})
     assert [m.subject["path"] for m in plan.missing if m.code is Code.FILE_UNNAMED] == ["/x"]
 
 
@@ -594,9 +594,9 @@ def test_a_process_that_serves_other_mounts_too() -> None:
     facts = host("6.18", *mounts, mount("/bound", connection=46))
 
     def shared(*paths: str) -> list[tuple[object, str]]:
-        request = Attach(mounts=paths)
-        found = planner.targets(facts, request, builtin())
-        plan = planner.plan(facts, request, found, SYMBOLS, PLAIN, OWN)
+        options = Options(mounts=paths)
+        found = planner.targets(facts, options, builtin())
+        plan = planner.plan(facts, options, found, SYMBOLS, PLAIN, OWN)
         shared_ones = [one for one in plan.missing if one.code is Code.DAEMON_SHARED]
         return [(one.subject, one.fix) for one in shared_ones]
 
@@ -774,9 +774,9 @@ def test_what_compilers_append() -> None:
     names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
     facts = host()
-    found = planner.targets(facts, Attach(), builtin())
+    found = planner.targets(facts, Options(), builtin())
     plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
-    plan = planner.plan(facts, Attach(), found, symbols, plain)
+    plan = planner.plan(facts, Options(), found, symbols, plain)
     entries = [p for p in plan.probes if p.role == "entry"]
     assert [p.address // 64 for p in entries if p.arguments] == [1, 3, 6]
     assert [p.address // 64 for p in entries if not p.arguments] == [4, 5]
@@ -792,8 +792,8 @@ def test_long_names_stay_apart() -> None:
     chosen = replace(builtin()[0], groups=(group,))
     facts = host()
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
-    found = planner.targets(facts, Attach(), (), chosen)
-    plan = planner.plan(facts, Attach(), found, symbols, {})
+    found = planner.targets(facts, Options(), (), chosen)
+    plan = planner.plan(facts, Options(), found, symbols, {})
     events = [p.event for p in plan.probes]
     assert len(set(events)) == 6 and all(len(e.partition(":")[2]) < 64 for e in events)
     assert {p.function for p in plan.probes} == {n.partition("::")[2] for n in names}
@@ -846,11 +846,11 @@ def test_call_graphs() -> None:
     room = sizes(2, 1 << 40)
 
     def argv(how: str, facts: HostFacts = facts, **more: Any) -> str:
-        plan = make(facts, Workload(command=("x",), call_graph=how, **more))
+        plan = make(facts, Options(Workload(("x",)), call_graph=how, **more))
         return " ".join(command_line(plan, perf, "o", ("c", "a"), room, "g"))
 
     def per_task(how: str, **more: Any) -> str:
-        plan = make(beside_ftrace, Workload(command=("x",), call_graph=how, **more))
+        plan = make(beside_ftrace, Options(Workload(("x",)), call_graph=how, **more))
         return " ".join(per_task_line(plan, perf, "o", ("c", "a"), room, [7, 8]))
 
     assert "--kernel-callchains" in argv("kernel")
@@ -875,8 +875,8 @@ def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
     """Its arguments may read any memory of a process."""
     for facts in (host(), replace(host(), pid_max=1 << 22)):
         own = replace(next(one for one in builtin() if one.name == "cvmfs"), own=True)
-        found = planner.targets(facts, Workload(command=("x",)), builtin(), own)
-        plan = planner.plan(facts, Workload(command=("x",)), found, SYMBOLS, PLAIN, OWN)
+        found = planner.targets(facts, Options(Workload(("x",))), builtin(), own)
+        plan = planner.plan(facts, Options(Workload(("x",))), found, SYMBOLS, PLAIN, OWN)
         plan = bundled(facts, plan)
         probed = {probe.recorded_as: probe.function for probe in plan.probes if not probe.in_kernel}
         events = [event for event in plan.events if event.name in probed]
@@ -893,7 +893,7 @@ def test_who_tells_names() -> None:
     roles = ("asked", "about", "sized", "answered", "forgotten")
 
     def told(**more: Any) -> list[str]:
-        plan = make(facts, Workload(command=("find",), **more))
+        plan = make(facts, Options(Workload(("find",)), **more))
         of_names = {probe.event for probe in plan.probes if probe.role in roles}
         filters = [event.filter for event in plan.events if event.name in of_names]
         assert len(filters) == len(of_names)
@@ -926,7 +926,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
 def test_which_system_calls_have_a_copied_stack() -> None:
     """Each call is recorded once, with its stack if the thread sleeps in it for another one."""
     libc = replace(library("libc.so.6", 9), frame_pointers=0.2)
-    plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Workload(command=("x",)))
+    plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Options(Workload(("x",))))
     events = [e for e in plan.events if e.name == "raw_syscalls:sys_enter" and not e.workload]
     numbers = {"read": 0, "poll": 7, "writev": 20, "select": 23, "openat": 257, "connect": 42}
     numbers |= {"recvmsg": 47, "futex": 202, "clock_nanosleep": 230, "splice": 275}
@@ -941,7 +941,7 @@ def test_which_system_calls_have_a_copied_stack() -> None:
 
 def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     """By the host's facts about its files, including libc; each switch is in one event only."""
-    auto = Workload(command=("x",), call_graph="auto")
+    auto = Options(Workload(("x",)), call_graph="auto")
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
     own = replace(CALLBACKS, frame_pointers=1.0)
     client = mount(libraries=(libc, own, FUSE))
@@ -982,7 +982,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert two[1] == (sleeps, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
-        make(facts, Workload(command=("x",), call_graph="fp")),
+        make(facts, Options(Workload(("x",)), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
         # Go's own code keeps them, and has no tables, whatever it is linked with.
         make(host("6.18", mount(libraries=(libc, replace(library("x", 8), runtime="Go")))), auto),
@@ -1000,7 +1000,7 @@ def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
     # read to open, fcntl, getdents64, openat, newfstatat, statx, uretprobe.
     assert not {0, 1, 2, 17, 19, 20, 72, 217, 257, 262, 332, 335} & set(told)
 
-    auto = Workload(command=("x",), call_graph="auto")
+    auto = Options(Workload(("x",)), call_graph="auto")
     whole = mount(libraries=(replace(CALLBACKS, frame_pointers=1.0), FUSE))
     cut = mount(libraries=(replace(library("libc.so.6", 9), frame_pointers=0.22), FUSE))
     for own, stack in ((whole, "fp"), (cut, "dwarf")):
@@ -1043,8 +1043,8 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
                 assert holds(words, {"prev_comm": comm, "prev_pid": 1}) == (number in copied)
 
     def recorded(*mounts: Mount, pid_max: int = 0, **more: object) -> set[str]:
-        request = Workload(command=("x",), **more)  # type: ignore[arg-type]
-        plan = make(replace(facts, mounts=mounts, pid_max=pid_max), request)
+        options = Options(Workload(("x",)), **more)  # type: ignore[arg-type]
+        plan = make(replace(facts, mounts=mounts, pid_max=pid_max), options)
         return {e.name for e in plan.events} & set(READS)
 
     # Nothing if there is nothing to copy, as each event takes time to arm.
@@ -1081,12 +1081,12 @@ def test_buffers_and_limit() -> None:
 @pytest.mark.parametrize("mounts", [1, 2])
 @pytest.mark.parametrize("machine", ["x86_64", "i386"])
 def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
-    """Stages need only calls that take a request or answer it, of a daemon that is no caller and
+    """Stages need only calls that take a options or answer it, of a daemon that is no caller and
     whose calls have the machine's numbers."""
     more = [mount("/cvmfs/atlas.cern.ch", connection=46, daemon_pid=2050)][: mounts - 1]
     own = mount(libraries=(replace(library("libc.so.6", 9), machine=machine),))
     facts = replace(host("6.18", own, *more), pid_max=1 << 22)
-    plan = make(facts, Workload(command=("find",), detail=detail), cgroup=False)
+    plan = make(facts, Options(Workload(("find",)), detail=detail), cgroup=False)
     filters = {e.name: e.filter for e in plan.events if e.name.startswith("raw_syscalls:")}
 
     def recorded(name: str, comm: str, number: int, ret: int = 0) -> bool:

@@ -10,12 +10,12 @@ import test_plan
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.counting import ANY, OPCODES, Counted, counting, others_call, too_many
-from fusetools.plan.request import Count
+from fusetools.plan.options import Count, Options
 from fusetools.record.live import command_line, read_counts
 
 
 def rows_of(kernel: str) -> tuple[Counted, ...]:
-    plan = test_plan.make(test_plan.host(kernel), Count(("find",)))
+    plan = test_plan.make(test_plan.host(kernel), Options(Count(("find",))))
     kept, rows = counting(plan)
     assert {p.role for p in kept.probes} <= {"entry", "begin"}
     assert not kept.graph and not kept.events
@@ -84,12 +84,12 @@ def test_what_else_is_counted_is_said() -> None:
     other = replace(other, connection=46, daemon_pid=4711)
     strange = replace(other, path="/mnt", connection=47, libraries=())
     facts = test_plan.host("6.18", ours, other, strange)
-    request = Count(("find",), (ours.path,))
-    plan, _ = counting(test_plan.make(facts, request))
+    options = Options(Count(("find",)), (ours.path,))
+    plan, _ = counting(test_plan.make(facts, options))
     assert too_many(plan) == [] and others_call(plan, facts) == (ours.daemon_pid,)
-    everything, _ = counting(test_plan.make(facts, Count(("find",))))
+    everything, _ = counting(test_plan.make(facts, Options(Count(("find",)))))
     assert others_call(everything, facts) == ()
     program = replace(test_plan.library("daemon", 8), imports=("fuse_new",))
     facts = test_plan.host("6.18", test_plan.mount(libraries=(program, test_plan.FUSE)))
-    plan, _ = counting(test_plan.make(facts, request=request, symbols=test_plan.HIGH))
+    plan, _ = counting(test_plan.make(facts, options=options, symbols=test_plan.HIGH))
     assert "functions of libfuse that call each other" in "".join(too_many(plan))

@@ -16,12 +16,12 @@ pytestmark = pytest.mark.vm
 # All parts would take minutes in an emulator.
 MEASURE = """
 from fusetools.experiments.overhead import overhead
-from fusetools.plan.request import Workload
+from fusetools.plan.options import Options, Workload
 from fusetools.render.json.answer import render as to_json
 
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
 log = open("log", "w+b")
-request = Workload(command=command, log=log.fileno())
+options = Options(Workload(command, log.fileno()))
 print(to_json("overhead", overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
 """
 

@@ -20,7 +20,7 @@ from samplefs import (
     until_recording,
 )
 
-from fusetools.plan.request import DETAILS
+from fusetools.plan.options import DETAILS
 
 pytestmark = pytest.mark.vm
 

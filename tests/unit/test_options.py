@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from fixtures import Invoke
@@ -19,66 +18,63 @@ from fusetools.experiments.folder import Folder
 from fusetools.now import flight
 from fusetools.plan.conditions import condition
 from fusetools.plan.experiment import Experiment
-from fusetools.plan.request import (
-    Attach,
+from fusetools.plan.options import (
     Caller,
     Count,
+    Daemons,
     Flight,
-    Limited,
-    Request,
+    Kind,
+    Options,
     Stream,
     Workload,
+    stream,
 )
 from fusetools.record import live, streaming, waiting
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Request(),
-        lambda: Limited(),
-        lambda: Attach(command=("x",)),  # type: ignore[call-arg]
-        lambda: Flight(duration=5),  # type: ignore[call-arg]
-        lambda: Flight(max_size=1),  # type: ignore[call-arg]
-        lambda: Stream(detail="stacks"),  # type: ignore[call-arg]
-        lambda: Count(("x",), duration=1.0),  # type: ignore[call-arg]
-        lambda: Count(("x",), backend="kprobe"),  # type: ignore[call-arg]
-    ],
-)
-def test_what_no_such_request_has(build: Callable[[], Request]) -> None:
-    with pytest.raises(TypeError):
-        build()
+def test_a_kind_takes_its_own_options_alone() -> None:
+    builds: tuple[Callable[[], Options], ...] = (
+        lambda: Options(Flight(), duration=5),
+        lambda: Options(Flight(), max_size=1),
+        lambda: Options(Stream(), detail="stacks"),
+        lambda: Options(Stream(), output="x", detail="latency"),
+        lambda: Options(Count(("x",)), duration=1.0),
+        lambda: Options(Count(("x",)), backend="kprobe"),
+    )
+    for build in builds:
+        with pytest.raises(ValueError):
+            build()
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Workload(),
-        lambda: Workload(command=("x",), backend="count"),
-        lambda: Workload(command=("x",), backend="nonsense"),
-        lambda: Workload(command=("x",), stack_bytes=3),
-        lambda: Workload(command=("x",), stack_bytes=504),
-        lambda: Workload(command=("x",), stack_bytes=65536),
-        lambda: Attach(call_graph="zz"),
-        lambda: Attach(detail="nonsense"),
-        lambda: Attach(duration=-1),
-        lambda: Attach(duration=0),
-        lambda: Attach(duration=float("nan")),
-        lambda: Attach(max_size=0),
-        lambda: Attach(wakers=True, detail="stages"),
-        lambda: replace(Attach(), detail="nonsense"),
-        lambda: Caller(),
-        lambda: Caller(caller=-1),
+        lambda: Workload(()),
+        lambda: Options(Workload(("x",)), backend="count"),
+        lambda: Options(Workload(("x",)), backend="nonsense"),
+        lambda: Options(Workload(("x",)), stack_bytes=3),
+        lambda: Options(Workload(("x",)), stack_bytes=504),
+        lambda: Options(Workload(("x",)), stack_bytes=65536),
+        lambda: Options(call_graph="zz"),
+        lambda: Options(detail="nonsense"),
+        lambda: Options(duration=-1),
+        lambda: Options(duration=0),
+        lambda: Options(duration=float("nan")),
+        lambda: Options(max_size=0),
+        lambda: Options(wakers=True, detail="stages"),
+        lambda: replace(Options(), detail="nonsense"),
+        lambda: Caller(0),
+        lambda: Caller(-1),
         lambda: Count(()),
         lambda: Flight(seconds=-1),
         lambda: Flight(seconds=float("inf")),
         lambda: Flight(keep=0),
         lambda: Flight(buffer=3 << 20),
         lambda: Flight(buffer=0),
-        lambda: Flight(backend="graph"),
+        lambda: Options(Flight(), backend="graph"),
     ],
 )
-def test_values_that_make_no_sense(build: Callable[[], Request]) -> None:
+def test_values_that_make_no_sense(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError):
         build()
 
@@ -86,14 +82,14 @@ def test_values_that_make_no_sense(build: Callable[[], Request]) -> None:
 class Asked(Exception):
     """Instead of a recording."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, options: Options) -> None:
+        self.options = options
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def instead(request: Request, *_: object, **__: object) -> NoReturn:
-        raise Asked(request)
+    def instead(options: Options, *_: object, **__: object) -> NoReturn:
+        raise Asked(options)
 
     monkeypatch.setattr(waiting, "record", instead)
     monkeypatch.setattr(flight, "fly", instead)
@@ -114,73 +110,63 @@ def _saved(folder: Folder) -> dict[str, object]:
 TRUE = ("true",)
 CHOSEN = ["--mount", "a", "--call-graph", "dwarf,1001", "--backend", "kprobe", "--wakers"]
 CHOSEN += ["--functions", "fuse_*", "--pid", "7", "--fs", "cvmfs", "--as-root"]
-AS_CHOSEN = Attach(
-    mounts=("a",), call_graph="dwarf", stack_bytes=1000, backend="kprobe", wakers=True,
-    functions=("fuse_*",), pid=7, fs="cvmfs", as_root=True,
-)  # fmt: skip
-
-
-def same(kind: type[Request], **more: object) -> Request:
-    """Return CHOSEN's options for that kind of recording."""
-    build: Callable[..., Request] = kind
-    names = {one.name for one in fields(kind)} & set(AS_CHOSEN.__dict__)
-    there = {name: AS_CHOSEN.__dict__[name] for name in names}
-    return build(**{**there, "mounts": (os.path.abspath("a"),), **more})
+AS_CHOSEN: dict[str, Any] = {
+    "call_graph": "dwarf", "stack_bytes": 1000, "backend": "kprobe", "wakers": True,
+    "functions": ("fuse_*",), "pid": 7, "fs": "cvmfs", "as_root": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind", "more"),
     [
-        (["record", "--", "true"], Workload, {"command": TRUE}),
-        (["record", "--attach", "7", "--duration", "2"], Caller, {"caller": 7, "duration": 2.0}),
-        (["record", "--max-size", "1M", "--wait"], Attach, {"max_size": 1 << 20, "wait": True}),
-        (["record", "--force", "-o", "x"], Attach, {"force": True, "output": "x"}),
+        (["record", "--", "true"], Workload(TRUE), {}),
+        (["record", "--attach", "7", "--duration", "2"], Caller(7), {"duration": 2.0}),
+        (["record", "--max-size", "1M", "--wait"], Daemons(), {"max_size": 1 << 20, "wait": True}),
+        (["record", "--force", "-o", "x"], Daemons(), {"force": True, "output": "x"}),
         (
             ["record", "--flight", "9", "--when", "* > 1s", "--buffer", "3M"],
-            Flight,
-            {"seconds": 9.0, "conditions": (condition("* > 1s"),), "buffer": 4 << 20},
+            Flight(9.0, (condition("* > 1s"),), buffer=4 << 20),
+            {},
         ),
-        (["overhead", "--max-size", "2G", "--", "true"], Workload, {"command": TRUE}),
+        (["overhead", "--max-size", "2G", "--", "true"], Workload(TRUE), {"max_size": 2 << 30}),
     ],
 )
 def test_what_is_asked_of_the_commands(
-    arguments: list[str], kind: type[Request], more: dict[str, object], run: Invoke
+    arguments: list[str], kind: Kind, more: dict[str, Any], run: Invoke
 ) -> None:
-    """With the usual options, and with others; `overhead` has record's options."""
+    """With the usual options, and with others; `overhead` takes what `record` does."""
     command, *rest = arguments
-    more = dict(more)
-    usual: Callable[..., Request] = kind
-    for options, expected in (([], usual), (CHOSEN, partial(same, kind))):
+    for words, chosen in (([], {}), (CHOSEN, {**AS_CHOSEN, "mounts": (os.path.abspath("a"),)})):
         with pytest.raises(Asked) as asked:
-            run(command, *options, *rest)
-        found = asked.value.request
+            run(command, *words, *rest)
+        found = asked.value.options
         if command == "overhead":
-            assert isinstance(found, Workload) and found.log is not None
-            more.update(log=found.log, wait=True, max_size=2 << 30)
-        assert found == expected(**more)
+            assert found.log is not None
+            kind, more = Workload(TRUE, found.log), {**more, "wait": True}
+        assert found == Options(kind, **chosen, **more)
 
 
 def test_what_is_asked_without_a_recording(run: Invoke) -> None:
-    for arguments, request in (
-        (["top", "--once"], Stream()),
-        (["trace", "--mount", "//a/../b"], Stream(("/b",))),
-        (["trace", "--mount", "a"], Stream((os.path.abspath("a"),))),
-        (["count", "--live", "--", "true"], Count(TRUE)),
+    for arguments, options in (
+        (["top", "--once"], stream()),
+        (["trace", "--mount", "//a/../b"], stream(("/b",))),
+        (["trace", "--mount", "a"], stream((os.path.abspath("a"),))),
+        (["count", "--live", "--", "true"], Options(Count(TRUE))),
     ):
         with pytest.raises(Asked) as asked:
             run(*arguments)
-        assert asked.value.request == request
+        assert asked.value.options == options
 
 
 def test_what_is_asked_of_a_sweep(run: Invoke) -> None:
     """It runs with the same options when it is resumed."""
-    for name, options, expected in (
-        ("usual", [], Workload(command=TRUE)),
-        ("chosen", CHOSEN, same(Workload, command=TRUE)),
+    for name, words, expected in (
+        ("usual", [], {}),
+        ("chosen", CHOSEN, {**AS_CHOSEN, "mounts": (os.path.abspath("a"),)}),
     ):
-        assert run("sweep", *options, "-o", name, "--", "true").exit_code == 0
+        assert run("sweep", *words, "-o", name, "--", "true").exit_code == 0
         there = Folder.open(Path(name)).experiment.recording
-        assert Workload(command=TRUE, **there) == expected
+        assert Options(Workload(TRUE), **there) == Options(Workload(TRUE), **expected)
 
 
 @pytest.mark.parametrize(
