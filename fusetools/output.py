@@ -65,7 +65,7 @@ class Output:
             raise self._refused("it is a directory", "-o FILE")
         if "\0" in path:
             raise self._refused("a name cannot hold a NUL")
-        # Root looks at nothing that the owner may not see: a message would tell of it.
+        # Root examines no file that its owner may not see: a message would reveal it.
         seen = self._seen_by(owner) if owner and os.geteuid() == 0 else None
         if not answers(self.parent):
             raise self._silent()
@@ -233,9 +233,10 @@ class Output:
         return 0 if there is None else there.st_size
 
     def take(self, directory: int, name: str, keep: bool = False) -> None:
-        """Replace the target with a file of ``directory``, which must be a directory of ours.
+        """Replace the target with a file of ``directory``, which must belong to this user.
 
-        ``keep``: rename an existing target to FILE.old. OSError: it failed."""
+        ``keep``: rename an existing target to FILE.old. OSError: it failed.
+        """
         if keep and self._there() is not None:
             old = self.name + ".old"
             os.rename(self.name, old, src_dir_fd=self.directory, dst_dir_fd=self.directory)

@@ -290,7 +290,7 @@ class Reason:
 
     @property
     def why(self) -> str:
-        """Why: a clause, "" if there is nothing more to say."""
+        """The cause: a clause, "" if there is none."""
         return self._said(1)
 
     @property
@@ -299,7 +299,7 @@ class Reason:
         return ": ".join(filter(None, (self.what, self.why)))
 
     def named(self, name: str) -> str:
-        """Part of its subject or its figures, as it is shown."""
+        """Part of the subject or the figures, as printed."""
         return Words(self)[name]
 
     def _said(self, part: int) -> str:
@@ -521,7 +521,7 @@ def _older(words: Words) -> str:
 
 
 def _callers_lock(words: Words) -> str:
-    """A lock that only the daemon knows: whoever else has the file open may hold it."""
+    """Only the daemon knows the lock: any process that has the file open may hold it."""
     waits = f"waits{_in(words)} for a lock on {_file(words)}"
     holders = words.each("holders")
     if not holders:

@@ -241,9 +241,10 @@ class Digest:
         )
 
     def is_taken(self, cause: core.native.Cause) -> bool:
-        """Return whether somebody else had the CPU for which a thread was ready.
+        """Return whether another thread had the CPU for which a thread was ready.
 
-        Caller and daemon wake each other up, often on one CPU: the one goes on until it sleeps.
+        Caller and daemon wake each other up, often on one CPU: there one of them runs until it
+        sleeps.
         """
         own = {mount.daemon_pid for mount in self.source.session.mounts}
         own |= {pid for pid, *_ in self.answer["processes"]}
@@ -397,8 +398,8 @@ class Digest:
         return self.callers(row for cause in causes for row in cause["callers"])
 
     def function(self, frames: Sequence[tuple[str, str, bool]]) -> str:
-        """Return the innermost function of a stack that is no library's of the system; "" if
-        there is none."""
+        """Return the innermost function of a stack outside of system libraries; "" if there is
+        none."""
         names = [mount.comm for mount in self.source.session.mounts if mount.comm]
         callbacks = {p.function for p in self.source.catalogue if p.layer == "daemon"}
         for name, path, kernel in reversed(frames):

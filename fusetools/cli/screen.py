@@ -1,6 +1,6 @@
-"""A terminal's whole screen, refreshed: the standard library's curses.
+"""A refreshed full screen of a terminal, by the standard library's curses.
 
-It reads keys, which rich's Live does not, needs nothing installed, and gives the terminal back.
+In contrast to rich's Live, it reads keys, needs no installation, and restores the terminal.
 """
 
 from __future__ import annotations

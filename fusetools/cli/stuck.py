@@ -10,7 +10,9 @@ import click
 from fusetools.cli.options import say
 from fusetools.errors import Error
 
-STUCK = 3  # the exit status, also if that cannot be known; 1 and 2 are errors' and wrong options'
+# The exit status if a mount is stuck or its state is unknown; 1 and 2 are for errors and wrong
+# options
+STUCK = 3
 PAUSE = 2.0  # seconds between two looks of --watch
 
 

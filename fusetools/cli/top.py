@@ -83,7 +83,7 @@ def command(
         if terminal:
             lost = screen.run(watch, view, interval, render.lines, most)
         while not terminal:
-            # Callers may end soon, and events are taken up while they are few.
+            # Callers may end soon, and frequent reads keep the number of events small.
             steps = max(round(interval / 0.2), 1)
             for _ in range(steps - 1):
                 if stopped := stream.wait(interval / steps):

@@ -42,7 +42,7 @@ def _calls(result: Counts) -> list[str]:
     rows_of = Counter((c.layer, c.function) for c in called)
     for c in called:
         address = "" if c.address is None else f"{c.address:x}"
-        # System calls count by the operation that they requested, replies by the one answered.
+        # System calls count by the operation that they requested, replies by the answered one.
         of_several = c.layer == "syscall" or rows_of[c.layer, c.function] > 1
         function = f"{c.function} ({c.operation})" if of_several and c.operation else c.function
         rows.append((address, function, c.layer, number(c.count)))

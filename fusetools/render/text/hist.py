@@ -99,7 +99,8 @@ def summary(
 
 
 def _in_place(m: Reason, result: Histograms) -> bool:
-    """Return whether ``m`` is listed in place of its figures: a whole layer's, or a daemon's."""
+    """Return whether ``m`` appears in place of its figures: it concerns a whole layer, or a
+    daemon."""
     seen = {h.layer for h in result.histograms if h.count}
     return m.layer in LAYERS and (m.layer not in seen or of_daemon(m))
 

@@ -149,7 +149,7 @@ def _locked(mount: StuckMount) -> Iterator[str]:
 
 
 def client(told: Iterable[Told]) -> list[str]:
-    """Return the lines of what a CernVM-FS client says of itself."""
+    """Return the lines of a CernVM-FS client's own status."""
     return [line.strip() for _, text in told for line in text.splitlines()]
 
 

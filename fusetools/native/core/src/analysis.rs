@@ -87,8 +87,7 @@ pub struct Analysis {
     now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
-    /// Connections whose daemon is known, or of which a read was seen. And: number of requests without a seen read, by
-    /// connection and operation.
+    /// Connections with a known daemon or a read. And: number of requests without a read, by connection and operation.
     readable: FxHashSet<u64>,
     unread: FxHashMap<(u64, Operation), u64>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
@@ -409,7 +408,7 @@ impl Analysis {
         }
     }
 
-    /// Count calls whose return was not seen, or not surely theirs.
+    /// Count calls whose return was not seen, or may belong to another call.
     fn unreturned(&mut self, calls: impl IntoIterator<Item = Open>) {
         for call in calls {
             let function = &mut self.functions[call.function as usize];

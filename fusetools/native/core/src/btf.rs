@@ -89,7 +89,7 @@ pub struct Btf<'a> {
 }
 
 impl<'a> Btf<'a> {
-    /// Parse a file. `base`: that of vmlinux, for a module's. Error: why it is no BTF, or how it is damaged.
+    /// Parse a file. `base`: vmlinux's types, for a module. Error: it is no BTF, or damaged.
     pub fn new(data: &'a [u8], base: Option<&'a Btf<'a>>) -> Result<Self, &'static str> {
         if data.len() < HEADER {
             return Err("it is too short");

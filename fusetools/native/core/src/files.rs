@@ -1,4 +1,4 @@
-//! Files of programs, where a machine has them.
+//! Files of the recorded programs, if this machine has them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

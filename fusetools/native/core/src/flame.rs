@@ -614,7 +614,7 @@ impl<'a> Engine<'a> {
 
     /// Return the result. `last`: time of the recording's last event.
     fn finish(mut self, last: u64) -> Flame {
-        // Waits that go on count until then.
+        // Unfinished waits count until then.
         for wait in self.off.rest(last) {
             if !self.exited.contains(&wait.tid) {
                 self.over(wait);

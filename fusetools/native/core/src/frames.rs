@@ -124,7 +124,7 @@ impl<'a> Bytes<'a> {
         self.take(count).map(|_| ())
     }
 
-    /// Read a number of so many bytes, 8 at most.
+    /// Read a number of this many bytes, 8 at most.
     fn fixed(&mut self, count: usize) -> Option<u64> {
         let mut word = [0; 8];
         word[..count].copy_from_slice(self.take(count as u64)?);

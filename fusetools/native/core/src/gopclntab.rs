@@ -56,8 +56,8 @@ pub(crate) fn passes_registers(data: &[u8]) -> Option<bool> {
     }
 }
 
-/// Return the size in bytes of the stack check with which a function begins (cmd/internal/obj/x86/obj6.go,
-/// arm64/obj7.go). 0: it has none, or one of another form.
+/// Return the size in bytes of the stack check at a function's beginning (cmd/internal/obj/x86/obj6.go,
+/// arm64/obj7.go). 0: there is none, or its form is unknown.
 pub(crate) fn stack_check(code: &[u8]) -> u64 {
     // lea -N(%rsp),%r12; cmp 0x10(%r14),%r12, or cmp 0x10(%r14),%rsp, or mov %rsp,%r12; sub $N,%r12; jb;
     // cmp 0x10(%r14),%r12; then jbe
@@ -322,7 +322,7 @@ struct Layout<'a> {
     quantum: u8,
     /// List of functions: the start of each and the place of its details; then the end of the last.
     list: Bytes<'a>,
-    /// Base from which that place counts.
+    /// Base of the offsets in the table.
     infos: Bytes<'a>,
     count: u64,
     pointer: u8,

@@ -76,7 +76,7 @@ impl File<'_> {
         for (function, _) in &table {
             *times.entry(*function).or_default() += 1;
         }
-        // A function that handles several operations does not show which.
+        // A function that handles several operations does not identify one.
         let own = |row: &(u64, String)| times[&row.0] == 1;
         table.into_iter().filter(own).collect()
     }

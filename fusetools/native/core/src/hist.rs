@@ -41,7 +41,7 @@ impl Hist {
         self.fine[octave].get_or_insert_with(|| Box::new([0; SUB]))[sub] += 1;
     }
 
-    /// Add 0 so many times.
+    /// Add the duration 0, this many times.
     pub fn add_zeros(&mut self, times: u64) {
         if times > 0 {
             self.add(0);

@@ -35,7 +35,7 @@ pub struct Details {
     pub answer: u64,
 }
 
-/// Details of which nothing is known.
+/// Details of a request about which nothing is known.
 pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,

@@ -81,10 +81,10 @@ pub struct Group {
     pub connection: Option<u64>,
     pub requests: u64,
     pub errors: u64,
-    /// Bytes read and written, of so many requests.
+    /// Bytes read and written, and the number of requests that moved them.
     pub bytes: u64,
     pub transfers: u64,
-    /// Sum, and of those that callers waited for.
+    /// Total time, and the part that callers waited for.
     pub total: u64,
     pub waited: u64,
     pub p50: u64,
@@ -316,7 +316,7 @@ impl Now {
         }
     }
 
-    /// The next bytes of perf's. Error: they are none.
+    /// Add the next bytes of perf's stream. Error: they are invalid.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.stream.feed(bytes)?;
         self.tell();
@@ -395,8 +395,8 @@ impl Now {
         self.stream.lost()
     }
 
-    /// Number of requests that ended so far, of those with an error, of wanted ones that could not be kept, and of
-    /// those without a path to match.
+    /// Number of requests that ended so far, of failed ones, of wanted ones that were dropped, and of those without a
+    /// path to match.
     pub fn sums(&mut self) -> [u64; 4] {
         self.ended().map_or([0; 4], |ended| {
             [ended.requests, ended.errors, ended.dropped, ended.pathless]
@@ -409,7 +409,7 @@ impl Now {
         ended.map_or_else(VecDeque::new, |ended| std::mem::take(&mut ended.lines))
     }
 
-    /// Callers of the interval's requests so far, and of those under way.
+    /// Return the callers of the interval's requests so far, and of those in flight.
     pub fn callers(&mut self) -> Vec<i32> {
         let mut pids: Vec<i32> = Vec::new();
         if let Some(teller) = &self.teller {
@@ -625,7 +625,7 @@ impl Sums<'_> {
                 }
             })
             .collect();
-        // Nothing of theirs has ended.
+        // None of their requests has ended.
         if !matches!(self.view.by, By::File | By::Directory | By::Thread) {
             for row in under_way {
                 let left = match self.view.by {

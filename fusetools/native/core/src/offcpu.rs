@@ -80,7 +80,7 @@ impl<T> Wait<T> {
         }
     }
 
-    /// Return its parts and the ns of each; together they are the whole.
+    /// Return its parts and the ns of each; they add up to the whole.
     pub fn parts(&self) -> [(State, u64); 2] {
         let whole = self.to - self.from;
         if self.preempted {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_task_woken_before_its_switch_out_is_runnable_at_once() {
         let mut off = OffCpu::new(0xff);
-        // The task is on its way to sleep. If it went on first, or was preempted, the wake-up belongs to no sleep.
+        // The task is going to sleep. If it continued first, or was preempted, the wake-up belongs to no sleep.
         for (acts, state, parts) in [
             (false, 1, [(State::Blocked, 0), (State::Runnable, 10)]),
             (true, 1, [(State::Either, 10), (State::Runnable, 0)]),

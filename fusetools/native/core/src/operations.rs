@@ -213,8 +213,8 @@ pub struct Call {
     pub operation: Operation,
     /// It reads or writes data: requests of other operations are only on the way to that.
     pub data: bool,
-    /// Arguments that are descriptors: the first (perhaps of the directory where a path begins), which it works on itself,
-    /// the second, the third.
+    /// Arguments that are descriptors: the first one (the call's own file, or the directory where a path begins), the
+    /// second, the third.
     pub descriptor: bool,
     pub own_descriptor: bool,
     pub second: bool,
@@ -431,8 +431,8 @@ impl Arch {
             .is_some_and(|name| Call::of(name).data)
     }
 
-    /// Return whether this is no system call of the task. -1 is none at all. On x86-64 a uretprobe's trampoline enters
-    /// the kernel as 335, a uprobe's as 336 (arch/x86/kernel/uprobes.c).
+    /// Return whether this is no system call of the task. -1 means none. On x86-64 a uretprobe's trampoline enters the
+    /// kernel as 335, a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {
         number & !ONLY_32BIT >= CALLS || (self == Arch::X86_64 && matches!(number, 335 | 336))
     }

@@ -51,7 +51,7 @@ impl Outcomes {
     }
 }
 
-/// Number of requests, the numbers of some, and how many have callers that wait on at the recording's end.
+/// Number of requests, the numbers of some, and how many have callers that still wait at the recording's end.
 #[derive(Default)]
 pub struct Kept {
     pub requests: u64,

@@ -1,7 +1,7 @@
-//! Peers of sockets: which descriptor a process connected to whom, and until when.
+//! Peers of sockets: the address that a process connected a descriptor to, and until when.
 //!
-//! A connection may be made for one request and used for others, by any thread of the process. It is a descriptor's peer
-//! from the connect() to the close() or the next connect().
+//! A connection may be made for one request and used for others, by any thread of the process. It is a descriptor's
+//! peer from the connect() to the close() or the next connect().
 
 use rustc_hash::FxHashMap;
 

@@ -13,7 +13,8 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Registers of the first three arguments: rdx, rsi, rdi.
 const ARGUMENTS: [u8; 3] = [2, 6, 7];
 const RSP: u8 = 4;
-/// Registers of all six arguments (also rcx, r8 and r9), and the one by which a return probe finds the return address.
+/// Registers of all six arguments (also rcx, r8 and r9), and the stack pointer, by which a return probe finds the
+/// return address.
 const ENTERED: [u8; 7] = [1, 2, RSP, 6, 7, 8, 9];
 
 /// Return the bytes from a function's entry (x86-64) to the first instruction that the kernel emulates. None, unless

@@ -32,7 +32,7 @@ pub struct Queue {
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
-    /// Requests whose reader went on to others and never answered them; whose answer the kernel refused.
+    /// Requests whose reader continued with others and never answered them; requests whose answer the kernel refused.
     pub dropped: u64,
     pub refused: u64,
     /// Requests answered through io_uring, which only the thread of their ring could take.
@@ -147,7 +147,7 @@ impl Mount {
         let threads = self.threads.len() as u64;
         let (mut queued, mut busy, mut held) = (0i64, 0i64, 0i64);
         let (mut short, mut since) = (0u128, 0);
-        // A thread that has several requests is one. If threads hand them on, it is unknown who has them.
+        // A thread with several requests counts once. If threads hand requests on, the owner is unknown.
         let mut of_thread: FxHashMap<i32, (i64, i64)> = FxHashMap::default();
         for (time, more, work, hold, tid) in self.changes {
             if held >= threads as i64 {

@@ -588,7 +588,7 @@ impl Reader {
                         break;
                     }
                     if blocks.decoder.is_some() {
-                        // It can be unpacked only after what is before it.
+                        // Unpacking it requires the data before it.
                         order.places = None;
                     }
                     let range = start..blocks.at;

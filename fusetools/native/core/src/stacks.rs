@@ -237,7 +237,7 @@ impl<'a> Frames<'a> {
                     let library = is_c_library(path);
                     let caller =
                         frames.find(|(name, path)| !(nameless(name) && is_c_library(path)));
-                    // The first functions of the program and of its libraries are not exported.
+                    // The first functions of a program and of its libraries, which are not exported.
                     caller.is_some_and(|(name, other)| {
                         is_of(name, "__libc_start_main")
                             || library && !is_c_library(other) && !other.is_empty()

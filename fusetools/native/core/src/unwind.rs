@@ -23,7 +23,7 @@ const BP: u32 = 6;
 const SP: u32 = 7;
 const IP: u32 = 8;
 
-/// Range of code addresses: not in the first pages, nor above what a program gets by default.
+/// Range of code addresses: neither in the first pages, nor above the default limit of a program's addresses.
 const CODE: Range<u64> = 1 << 12..1 << 47;
 
 /// Maximum number of spaces whose tables are kept.
@@ -53,7 +53,7 @@ pub struct Copied<'a> {
     pub full: bool,
 }
 
-/// A user stack, as far as it is known.
+/// The known part of a user stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwound {
     /// Addresses, innermost first. Return addresses are less by 1, to lie within the call.

@@ -236,7 +236,7 @@ pub struct Why<'a> {
     long: u64,
     arch: Arch,
     numbers: FxHashMap<Node, u32>,
-    /// Inode and daemon of files whose path is not whole yet.
+    /// Inode and daemon of files whose path is still incomplete.
     unnamed: FxHashMap<u32, (crate::names::Daemon, u64)>,
     /// Sums by cause. Other causes than sleeps have a short key, sleeps are numbered already.
     causes: FxHashMap<Cause, u32>,
@@ -500,7 +500,7 @@ impl<'a> Why<'a> {
                         self.waiters.insert((connection, story.tid));
                     }
                 }
-                // Nobody works on it: its reader went on to others, or the kernel took no answer.
+                // No thread works on it: its reader continued with others, or the kernel refused the answer.
                 (READ.., _) if stage.name() == REFUSED || story.dropped => {
                     self.part(What::Unknown, connection, 0, ns);
                 }

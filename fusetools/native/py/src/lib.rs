@@ -244,7 +244,7 @@ fn layer_name(layer: Layer) -> &'static str {
     }
 }
 
-/// Name or path, which may be any bytes, or any text of a recording. Bytes that are not UTF-8 are replaced.
+/// A name or path of any bytes, or any text of a recording. Bytes that are not UTF-8 are replaced.
 pub(crate) struct Text(pub(crate) String);
 
 impl Text {
@@ -540,7 +540,7 @@ fn ring_collect(
     output: i32,
     control: i32,
 ) -> PyResult<&'static str> {
-    // SAFETY: the caller gives both away.
+    // SAFETY: the caller passes ownership of both.
     let (mut output, control) =
         unsafe { (File::from_raw_fd(output), OwnedFd::from_raw_fd(control)) };
     let mut control = UnixStream::from(control);

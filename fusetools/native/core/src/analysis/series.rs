@@ -23,7 +23,8 @@ pub struct Series {
     pub operation: String,
     /// Number of entries seen, or of requests begun.
     pub entries: u64,
-    /// Number of entries whose return was not seen (or not surely theirs), and of returns whose entry was not seen.
+    /// Number of entries whose return was not seen (or may belong to another call), and of returns whose entry was
+    /// not seen.
     pub unmatched: u64,
     /// Durations of matched calls, and of `unanswered` ones.
     pub hist: Hist,

@@ -311,7 +311,7 @@ impl Engine<'_> {
                     || is_for_requests(&mut self.frames, &self.spaces, wait)
             };
             if Some(tid) == reader {
-                // The span ends when it goes to wait for another request.
+                // The span ends when the thread starts to wait for another request.
                 let mut later = history.waits.iter().filter(|wait| wait.from >= from);
                 let next = later.find(|wait| idle(wait));
                 let to = next.map_or(to, |wait| wait.from.min(to));

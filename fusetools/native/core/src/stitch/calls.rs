@@ -38,7 +38,7 @@ pub(super) const BLOCKED: u8 = 4;
 const RUNNABLE: usize = 5;
 const ON_CPU: usize = 6;
 const UNKNOWN: usize = 7;
-/// The wait is a part of a request's set-up: the kernel allows no more requests now.
+/// The wait is a part of a request's set-up: the kernel currently allows no more requests.
 const SETUP: u8 = 8;
 
 /// Maximum number of descriptors, more than a workload has open at once; further ones are unknown.
@@ -58,7 +58,7 @@ pub struct MountCall {
     /// ABSENT if unknown.
     pub connection: u64,
     pub start: u64,
-    /// Its return or its thread's end, or else the recording's end. And: whether it goes on then.
+    /// Time of its return, of its thread's end, or of the recording's end. And: whether it is unfinished.
     pub until: u64,
     pub goes_on: bool,
     /// Operation of the call itself (`Call::operation`), and those of the requests that it made.
@@ -409,7 +409,7 @@ impl Stitch {
         }
     }
 
-    /// End a thread's system call at `time`: with `ret`, or with its thread; or it goes on at the recording's end. `last`:
+    /// End a thread's system call at `time`: with `ret`, with its thread, or unfinished at the recording's end. `last`:
     /// connection of the last request that it waited for.
     pub(super) fn call_ends(&mut self, tid: i32, call: Syscall, time: u64, how: Ends, last: u64) {
         let Some(task) = self.tasks.get_mut(tid) else {
@@ -466,7 +466,7 @@ impl Stitch {
 pub(super) enum Site {
     Dirty,
     Page,
-    /// Waits for a lock that sleeps: an inode's, unless it is one of the process's memory.
+    /// Waits for a sleeping lock: an inode's, unless it is one of the process's memory.
     Lock,
     Memory,
     Setup,

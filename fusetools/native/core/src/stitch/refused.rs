@@ -1,5 +1,5 @@
-//! Requests that a daemon has read and that stay without an answer: the kernel refused the answer, or the thread that
-//! read them went on to others. And requests that are sent a second time, and processes that prove to serve.
+//! Unanswered requests that a daemon has read: the kernel refused the answer, or the thread that read them continued
+//! with others. Also requests that are sent twice, and processes that turn out to serve.
 
 use super::*;
 
@@ -144,8 +144,8 @@ impl Stitch {
         open.left = Some(refusal.exit);
     }
 
-    /// Note in its story that the thread which read an unanswered request went on to others, if the daemon's threads
-    /// answer what they read.
+    /// Note that the thread which read an unanswered request continued with others, if the daemon's threads answer what
+    /// they read.
     pub(super) fn find_dropped(&mut self, slot: Slot) {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;

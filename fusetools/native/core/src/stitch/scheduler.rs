@@ -69,8 +69,8 @@ impl Stitch {
         number
     }
 
-    /// Process sched_switch. A recording has the switches of some threads, each from whom and to whom it is: a thread
-    /// that takes the CPU from the idle task or leaves it to that is one of them.
+    /// Process sched_switch. A recording has only the switches of some threads: a switch counts if its previous or next
+    /// thread is one of them.
     pub(super) fn switch(&mut self, [prev, next]: [i32; 2], asleep: bool, time: u64, stack: u64) {
         for (task, other) in [(prev, next), (next, prev)] {
             if other == 0 && task > 0 {
@@ -97,8 +97,8 @@ impl Stitch {
         task.followed
     }
 
-    /// Process an event of a thread: it runs, even if its switch-in was not recorded. A caller that goes on to something
-    /// else has been woken up by then. Its next request and the end of its system call do not show how long before.
+    /// Process an event of a thread: it runs, even if its switch-in was not recorded. A caller that continues with
+    /// other work has been woken up by then. Its next request, and the end of its system call, do not show when.
     pub(super) fn acts(&mut self, tid: i32, time: u64, role: Role) {
         let unseen = matches!(role, Role::Switch | Role::Stack | Role::Length);
         if tid <= 0 || unseen {

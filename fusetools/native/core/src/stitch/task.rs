@@ -144,7 +144,8 @@ pub(super) struct Task {
     pub(super) ended: Option<Slot>,
     /// Request that it was woken up for.
     pub(super) called: Option<Slot>,
-    /// Last entry of the kernel's function that takes replies; time of that of one that hands out requests.
+    /// Last entry of the kernel's function that takes replies; time of the last entry of the function that hands out
+    /// requests.
     pub(super) writes: Option<(u64, Idle, u32)>,
     pub(super) fetches: u64,
     pub(super) freed: Freed,

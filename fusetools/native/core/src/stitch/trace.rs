@@ -160,7 +160,7 @@ pub struct Story {
     pub left: u64,
     /// Error with which the kernel refused its answer, negated errno; 0 if it did not.
     pub refused: i32,
-    /// The thread that read it went on to other requests and never answered it.
+    /// The thread that read it continued with other requests and never answered it.
     pub dropped: bool,
     /// The kernel sent it a second time (FUSE_NOTIFY_RESEND).
     pub resent: bool,

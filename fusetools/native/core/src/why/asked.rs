@@ -193,7 +193,7 @@ pub struct Transfers {
     pub requests: u64,
     pub ns: u64,
     pub bytes: u64,
-    /// Number of those with a known size; of those next to the last one in their file.
+    /// Number of requests with a known size; of requests adjacent to the previous one in their file.
     pub sized: u64,
     pub sequential: u64,
     pub largest: u64,

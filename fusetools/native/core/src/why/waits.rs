@@ -15,7 +15,7 @@ pub enum How {
     Sleep,
     /// A lock in the process's memory, whose holder is unknown.
     Lock,
-    /// Another thread, of which it is not known what it did.
+    /// Another thread, whose activity is unknown.
     Thread,
     Network,
     /// A file system or a disk below.
@@ -531,8 +531,8 @@ impl Threads {
         }
     }
 
-    /// Return what a thread did for most of a span, and its stack then. None: several things, or unknown. Only the end of
-    /// the span counts in which the thread had a request in hand, and held the `lock`.
+    /// Return the activity of a thread for most of a span, and its stack at that time. None: several activities, or
+    /// unknown. Only the end of the span counts in which the thread had a request and held the `lock`.
     fn meanwhile(
         &self,
         tid: i32,
