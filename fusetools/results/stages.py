@@ -16,10 +16,8 @@ BY = ("comm", "pid", "daemon-thread", "mount", "size")
 class Stage:
     """A stage of an operation's requests, e.g. "queue", or "queue+dispatch" if not separable.
 
-    The order of stages is vfs_entry ("between" from a system call's second request on), setup,
-    queue, dispatch, daemon, reply ("refused" once the kernel refused the answer), caller_wakeup,
-    vfs_exit. Time in which the caller waits for something else than the request is in no stage: see
-    MountCalls.
+    fusetools-stages(1) lists the stages in their order. Time in which the caller waits for
+    something else than the request is in no stage: see MountCalls.
 
     ``requests``: number of timed requests with this stage; ``total_ns``: their time in it.
     ``mean_ns``, ``share``, ``p50_ns``, ``p99_ns`` and ``max_ns`` are over all timed requests. A

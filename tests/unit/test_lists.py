@@ -12,7 +12,6 @@ from fusetools.cli.record import command as record
 from fusetools.names import OPCODES
 from fusetools.plan.probeset import builtin
 from fusetools.render.text.words import WORDS
-from fusetools.results.stages import Stage
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "fusetools/native/core/src"
@@ -37,11 +36,10 @@ def test_stages() -> None:
     stages = [first, *strings("stitch/cut.rs", "BETWEEN"), *others]
     stages[stages.index("reply") + 1 : 0] = strings("stitch/cut.rs", "REFUSED")
     assert list(WORDS) == stages
-    assert all(name in (Stage.__doc__ or "") for name in stages)
+    page = (ROOT / "fusetools/man/fusetools-stages.1").read_text()
+    assert [page.count(f"\n.It {name}\n") for name, *_ in WORDS.values()] == [1] * len(WORDS)
     css = (ROOT / "fusetools/render/html/report.css").read_text()
-    assert re.findall(r"^\.s-(\w+) \{ --kind: var\(--s-", css, re.MULTILINE) == stages
-    colours = re.findall(r"^\.s-\w+ \{ --kind: var\((--s-\w+)\)", css, re.MULTILINE)
-    assert all(f"  {colour}: #" in css for colour in colours)
+    assert {*re.findall(r"--s-(\w+)", css)} <= {*stages}
 
 
 def test_probe_sets() -> None:

@@ -53,7 +53,7 @@ def render(report: Report) -> str:
             tag("section", tag("h2", title), content, id=name) for name, title, content in parts
         ]
     body.append(tag("footer", f"Made by fusetools {__version__}."))
-    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    css = stages_html.colours() + Path(__file__).with_name("report.css").read_text("utf-8")
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),

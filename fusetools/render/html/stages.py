@@ -92,6 +92,14 @@ def colour(stage: str) -> str:
     return f"s-{first} joined" if others else f"s-{first}"
 
 
+def colours() -> str:
+    """Return the CSS rules of the stages' colours. report.css may replace a variable."""
+    named = {name: words[3] for name, words in words_text.WORDS.items()}
+    variables = "\n".join(f"  --s-{name}: {value};" for name, value in named.items())
+    classes = "\n".join(f".s-{name} {{ --kind: var(--s-{name}); }}" for name in named)
+    return f":root {{\n{variables}\n}}\n{classes}\n"
+
+
 def letters(stage: str) -> str:
     return "".join(words_text.WORDS[name][2] for name in stage.split("+"))
 

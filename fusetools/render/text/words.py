@@ -8,18 +8,18 @@ from fusetools.figures import duration
 from fusetools.printable import printable
 from fusetools.results.request import Request
 
-# Name of a stage, its name within joined stages, and its letter in a bar.
+# Name of a stage, its name within joined stages, its letter in a bar, and its colour in HTML.
 WORDS = {
-    "vfs_entry": ("VFS entry", "VFS entry", "v"),
-    "between": ("between requests", "between", "v"),
-    "setup": ("setup", "setup", "s"),
-    "queue": ("queue", "queue", "q"),
-    "dispatch": ("dispatch", "dispatch", "c"),
-    "daemon": ("daemon", "daemon", "d"),
-    "reply": ("reply", "reply", "r"),
-    "refused": ("since the refused answer", "refused", "x"),
-    "caller_wakeup": ("caller wake-up", "caller wake-up", "w"),
-    "vfs_exit": ("VFS exit", "VFS exit", "a"),
+    "vfs_entry": ("VFS entry", "VFS entry", "v", "#9aa5b4"),
+    "between": ("between requests", "between", "v", "#c4cad3"),
+    "setup": ("setup", "setup", "s", "#6f9fd8"),
+    "queue": ("queue", "queue", "q", "#e0a030"),
+    "dispatch": ("dispatch", "dispatch", "c", "#c9cf4f"),
+    "daemon": ("daemon", "daemon", "d", "#2c8a5b"),
+    "reply": ("reply", "reply", "r", "#3fb0b5"),
+    "refused": ("since the refused answer", "refused", "x", "#c0504d"),
+    "caller_wakeup": ("caller wake-up", "caller wake-up", "w", "#c86a9b"),
+    "vfs_exit": ("VFS exit", "VFS exit", "a", "#a58fc8"),
 }
 # Stages from a request's begin to its end.
 IN_REQUEST = tuple(WORDS)[[*WORDS].index("queue") : [*WORDS].index("refused") + 1]

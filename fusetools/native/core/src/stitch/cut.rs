@@ -8,7 +8,7 @@ use crate::cost::{Cost, Met, OF_CALLBACK};
 use crate::events::ABSENT;
 
 /// Marks between which the stages lie. In place of the first, `Resumed` if it is there; of the last, `Leaves`.
-const BOUNDS: [Mark; 9] = [
+const BOUNDS: &[Mark] = &[
     Mark::SysEnter,
     Mark::KernelEnter,
     Mark::Begin,
@@ -19,14 +19,23 @@ const BOUNDS: [Mark; 9] = [
     Mark::Runs,
     Mark::SysExit,
 ];
-const BEGIN: usize = 2;
-const READ: usize = 3;
-const CALLBACK: usize = 4;
-const REPLY: usize = 5;
-const END: usize = 6;
+const BEGIN: usize = bound(Mark::Begin);
+const READ: usize = bound(Mark::Read);
+const CALLBACK: usize = bound(Mark::CallbackEnter);
+const REPLY: usize = bound(Mark::Reply);
+const END: usize = bound(Mark::End);
+
+/// Return a mark's place in BOUNDS.
+const fn bound(mark: Mark) -> usize {
+    let mut at = 0;
+    while BOUNDS[at] as usize != mark as usize {
+        at += 1;
+    }
+    at
+}
 
 /// Stages from each bound to the next.
-pub const STAGES: [&str; 8] = [
+pub const STAGES: [&str; BOUNDS.len() - 1] = [
     "vfs_entry",
     "setup",
     "queue",
@@ -36,9 +45,9 @@ pub const STAGES: [&str; 8] = [
     "caller_wakeup",
     "vfs_exit",
 ];
-const QUEUE: usize = 2;
-const DAEMON: usize = 4;
-const WAKEUP: usize = 6;
+const QUEUE: usize = READ - 1;
+const DAEMON: usize = CALLBACK;
+const WAKEUP: usize = END;
 /// Name in place of `vfs_entry`: the time since the caller's last request in the same system call, or since its last
 /// wait for something else after that.
 pub const BETWEEN: &str = "between";
