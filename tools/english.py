@@ -29,6 +29,10 @@ PHRASES = (
     "nothing of it",
     "that one",
     "who asks",
+    "tells of",
+    "is said",
+    "dear",
+    "dearer",
     "shall be",
     "shall not",
 )

@@ -87,10 +87,10 @@ class MountCalls:
     A call is on a mount if its descriptor is, or if it makes a request that it may wait for.
 
     ``key``: the group's key as in OperationStages. ``operation``: the FUSE operation that is
-    closest to the call ("write" of pwrite64), None if none is; ``operations``: those of the
-    requests that the calls made. ``calls``: their number; ``unreturned``: those that had not
-    returned by the end, which count until then; durations from ``least_ns`` on are lower bounds.
-    ``requests``: number of requests that they waited for.
+    closest to the call ("write" for pwrite64), None if there is none; ``operations``: those of
+    the calls' requests. ``calls``: number of calls; ``unreturned``: number of calls that had not
+    returned by the recording's end: they count until then. Durations from ``least_ns`` on are lower
+    bounds. ``requests``: number of requests that the calls waited for.
 
     ``total_ns``: the calls' whole time, which is ``in_requests_ns`` and the sum of ``outside_ns``.
     ``in_requests_ns``: time in the stages of the requests that they waited for. Where a caller has
@@ -98,10 +98,10 @@ class MountCalls:
     caller did, without zeros:
 
     - "dirty_throttling": waited as too much of the page cache was dirty (balance_dirty_pages);
-    - "page": waited for a page: its lock, or whoever reads or writes it;
+    - "page": waited for a page: its lock, or its read or write;
     - "inode_lock": waited for the lock of an inode, or for a lookup of the same name;
     - "other": waited for something else;
-    - "blocked": waited, and no stack shows for what;
+    - "blocked": waited, for an unknown reason: no stack shows it;
     - "runnable": waited for a CPU;
     - "on_cpu": ran, such as copying from and to the page cache;
     - "unknown": its switches are not recorded.
