@@ -43,7 +43,7 @@ COMMANDS = {
     "diff": "Compare two recordings: calls and latency side by side.",
     "compare": "Show whether recordings or sweeps differ by more than noise, and which is best.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",
-    "overhead": "Measure what recording costs a workload, layer by layer.",
+    "overhead": "Measure the overhead of recording a workload, layer by layer.",
     "report": "Write one HTML page about recordings or sweeps.",
     "export": "Write every request, with all known facts, for other programs.",
     "merge": "Merge simultaneous perf and trace-cmd recordings.",

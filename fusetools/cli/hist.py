@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Print daemon latencies in the CernVM-FS client's format.",
 )
 @click.option(
-    "--overhead", is_flag=True, help="Show which share of daemon durations the probes cost."
+    "--overhead", is_flag=True, help="Show the overhead of probes as a share of daemon durations."
 )
 @corrected_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -155,7 +155,7 @@ unit_option = click.option(
 
 
 corrected_option = click.option(
-    "--corrected", is_flag=True, help="Subtract from each duration what recording itself took."
+    "--corrected", is_flag=True, help="Subtract the overhead of recording from each duration."
 )
 
 

@@ -35,7 +35,7 @@ def command(
     as_json: bool,
     **options: Unpack[LimitedOptions],
 ) -> None:
-    """Measure what recording costs a workload, layer by layer.
+    """Measure the overhead of recording a workload, layer by layer.
 
     Runs the workload (write it after --) repeatedly: without a recording, with each layer alone,
     and with all of them. Discards the workload's output.

@@ -125,7 +125,9 @@ def check(options: UserOptions) -> None:
     help="Trace the FUSE file system on PATH (repeatable); wait for it where nothing is mounted.  "
     "[default: all mounts]",
 )
-@click.option("--pid", type=pid, metavar="PID", help="PID of the daemon, if it cannot be detected.")
+@click.option(
+    "--pid", type=pid, metavar="PID", help="Use this PID of the daemon, if it cannot be detected."
+)
 @click.option(
     "--attach",
     "caller",

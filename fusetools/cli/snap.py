@@ -11,7 +11,7 @@ from fusetools.cli.options import say
 def command() -> None:
     """Have each flight recorder write what it holds now, and print the recording's name.
 
-    The flight recorder is fusetools record --flight SECONDS, and goes on.
+    The flight recorder (fusetools record --flight SECONDS) continues.
     """
     from fusetools.cli.record import warn
     from fusetools.now.flight import snap

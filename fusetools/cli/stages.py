@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Print a line for each caller (comm, pid), daemon thread, mount, or size in bytes.",
 )
 @unit_option
-@click.option("--overhead", is_flag=True, help="Show what recording itself added to each stage.")
+@click.option("--overhead", is_flag=True, help="Show the overhead of recording in each stage.")
 @corrected_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
