@@ -21,7 +21,7 @@ from fusetools.now.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
-LONG = 1.5  # seconds that callers wait before the look: longer than stuck's threshold
+LONG = 1.2  # seconds that callers wait before the look: longer than stuck's threshold
 
 
 def user_stack(

@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 RAWFS = Path(__file__).with_name("rawfs.py")
 MARK = "FUSETOOLS_TEST_BESIDE"
-# Ways to hang for the other mount: opcodes that its daemon reads and never answers, and a signal.
+# Ways to hang for other mounts: opcodes that a daemon reads and never answers, and a signal.
 LOOKUP, GETATTR, STATFS, INIT = 1, 3, 17, 26
 WAYS = {
     "drops": (f"{LOOKUP},{GETATTR},{STATFS}", None),
     "stopped": ("", signal.SIGSTOP),
-    "never begun": (f"{INIT}", None),
+    "never-begun": (f"{INIT}", None),
 }
 
 
@@ -73,9 +73,9 @@ class Apart:
         table = Path(f"/proc/{self.shell.pid}/mountinfo")
         wait_until(lambda: f" {path} " in table.read_text(), f"the mount {path}")
 
-    def raw(self, silent: str = "") -> subprocess.Popen[str]:
-        """The daemon of mount B, once it has answered the kernel's own requests."""
-        daemon = self.daemon(sys.executable, RAWFS, self.b, "--silent", silent)
+    def raw(self, silent: str = "", path: Path | None = None) -> subprocess.Popen[str]:
+        """The daemon of a mount, by default B, once it has answered the kernel's own requests."""
+        daemon = self.daemon(sys.executable, RAWFS, path or self.b, "--silent", silent)
         assert daemon.stdout is not None
         assert daemon.stdout.readline().startswith("ready")
         return daemon
@@ -215,15 +215,19 @@ def test_a_daemon_that_runs_from_another_mount(apart: Apart) -> None:
     assert counted() == asked
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_mount_that_hangs_stops_no_command(apart: Apart, way: str) -> None:
-    silent, signalled = WAYS[way]
-    daemon = apart.raw(silent)
-    if signalled:
-        daemon.send_signal(signalled)
-    caller = subprocess.Popen(
-        [*apart.inside, "stat", "-f", apart.b], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def test_mounts_that_hang_stop_no_command(apart: Apart) -> None:
+    hanging = []
+    for way, (silent, signalled) in WAYS.items():
+        path = apart.folder / way
+        path.mkdir()
+        hanging.append(apart.raw(silent, path))
+        if signalled:
+            hanging[-1].send_signal(signalled)
+    quiet = subprocess.DEVNULL
+    callers = [
+        subprocess.Popen([*apart.inside, "stat", "-f", way], stdout=quiet, stderr=quiet)
+        for way in WAYS
+    ]
     try:
         for words in commands(apart):
             status, said = apart.run(*words, seconds=60)
@@ -233,7 +237,8 @@ def test_a_mount_that_hangs_stops_no_command(apart: Apart, way: str) -> None:
         assert status == 0, said
         fly(apart)
     finally:
-        if signalled:
+        for daemon in hanging:
             daemon.send_signal(signal.SIGCONT)
-        daemon.kill()
-        caller.wait()
+            daemon.kill()
+        for caller in callers:
+            caller.wait()

@@ -61,7 +61,6 @@ FEW = (
         ("enospc", "recording"),
         ("perf killed", "recording"),
         ("eio", "recording"),
-        ("daemon stopped", "arming"),
         ("all stopped", "recording"),
     ),
 )

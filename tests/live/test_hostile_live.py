@@ -115,21 +115,25 @@ def trace(*words: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines] if "--json" in words else []
 
 
-def every_command(mount: SampleMount, folder: Path) -> fusetools.Recording:
-    """Run each command that looks at this host. Return a recording of `ls`."""
-    for words in (["doctor"], ["stuck"], ["top", "--once", "--interval", "0.3"]):
-        run(*words)
-        answer = json.loads(run(*words, "--json"))
-        if words[0] == "doctor":
-            assert str(mount.path) in [m["path"] for m in answer["mounts"]]
-    trace(mount.path)
-    assert all(line["operation"] for line in trace("--json", mount.path))
+Form = tuple[str, ...]
+TEXT: Form = ()
+JSON: Form = ("--json",)
+
+
+def every_command(mount: SampleMount, folder: Path, *forms: Form) -> fusetools.Recording:
+    """Run each command that looks at this host, in these forms. Return a recording of `ls`."""
+    for form in forms:
+        for words in (["doctor"], ["stuck"], ["top", "--once", "--interval", "0.3"]):
+            answer = run(*words, *form)
+            if words[0] == "doctor" and form == JSON:
+                assert str(mount.path) in [m["path"] for m in json.loads(answer)["mounts"]]
+        assert all(line["operation"] for line in trace(*form, mount.path))
     data = folder / "perf.data"
     work = ["sh", "-c", 'ls "$0" > /dev/null; stat "$0/dir-00" > /dev/null', mount.path]
     run("record", "--mount", mount.path, "-o", data, "--", *work)
-    for words in (["hist"], ["count"], ["stages"], ["slow"], ["errors"], ["queue"]):
-        run(*words, "-i", data, status=(0, 1))
-        run(*words, "-i", data, "--json", status=(0, 1))
+    for form in forms:
+        for command in ("hist", "count", "stages", "slow", "errors", "queue"):
+            run(command, "-i", data, *form, status=(0, 1))
     return fusetools.open(data)
 
 
@@ -148,7 +152,7 @@ def test_a_mount_point_that_steers_terminals(
     mount = Odd(tmp_path_factory.mktemp("o"), tmp_path / ODD / "mount")
     try:
         wait_until(lambda: b"samplefs" in Path("/proc/self/mountinfo").read_bytes(), "the mount")
-        holds(every_command(mount, tmp_path))
+        holds(every_command(mount, tmp_path, TEXT, JSON))
     finally:
         end(mount)
 
@@ -164,9 +168,12 @@ def end(mount: SampleMount) -> None:
     subprocess.run(["umount", "-l", mount.path], stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("name", ["(x) R 1", "\udcff\udcfe", "\x1b[31mred", "a\nName: b"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("(x) R 1", TEXT), ("\udcff\udcfe", JSON), ("\x1b[31mred", TEXT), ("a\nName: b", JSON)],
+)
 def test_a_daemon_of_an_odd_name(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    name: str, form: Form, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("o")
     build = folder / "build"
@@ -175,7 +182,7 @@ def test_a_daemon_of_an_odd_name(
     mount = Odd(folder, folder / "mount", build, name)
     try:
         mount.wait()
-        holds(every_command(mount, tmp_path))
+        holds(every_command(mount, tmp_path, form))
     finally:
         end(mount)
 
@@ -218,7 +225,7 @@ def test_a_path_of_4000_characters(
     mount = Odd(tmp_path_factory.mktemp("o"), long)
     try:
         mount.wait()
-        holds(every_command(mount, tmp_path))
+        holds(every_command(mount, tmp_path, TEXT))
     finally:
         end(mount)
 
@@ -240,7 +247,7 @@ def test_a_program_that_is_deleted_and_a_library_that_is_replaced(
         counts = called(fusetools.open(data))
         assert counts["cvmfs_opendir"] == 1, counts
         shutil.rmtree(build)
-        recording = every_command(mount, tmp_path)
+        recording = every_command(mount, tmp_path, TEXT)
         # A deleted file has a name in /proc/PID/map_files.
         holds(recording)
     finally:

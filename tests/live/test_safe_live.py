@@ -283,11 +283,10 @@ def behind(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_debug_files_on_a_file_system_that_hangs(behind: SampleMount, tmp_path: Path) -> None:
     """Its own requests are recorded nevertheless, and doctor ends, too."""
     work = f"ls /proc/{behind.pid}/root{behind.path}"
-    doctor = subprocess.run(
-        [*COMMAND, "doctor", "--json"], capture_output=True, text=True, timeout=120
-    )
-    assert any(m["path"] == str(behind.path) for m in json.loads(doctor.stdout)["mounts"])
+    doctor = subprocess.Popen([*COMMAND, "doctor", "--json"], stdout=subprocess.PIPE, text=True)
     done = record(tmp_path, "--mount", behind.path, "--", "sh", "-c", work)
+    mounts = json.loads(doctor.communicate(timeout=120)[0])["mounts"]
+    assert any(mount["path"] == str(behind.path) for mount in mounts)
     assert done.status == 0, done.stderr
     assert called(tmp_path / "perf.data")["cvmfs_opendir"] == 1
 
@@ -298,27 +297,33 @@ def test_an_output_on_a_file_system_that_hangs(
     mount = sample_mount()
     continued.append(mount.pid)
     os.kill(mount.pid, signal.SIGSTOP)
-    for command in (["record", "-o"], ["report", "-o"], ["flame", "-o"]):
-        words = [*COMMAND, *command, str(mount.path / "dir-00/x")]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 1
-        assert f"the file system of {mount.path}/dir-00 does not answer" in done.stderr
-    for words in (
-        ["record", "--fs", "x.toml", "--", "true"],
-        ["sweep", "x"],
-        ["sweep", "-o", "x", "--no-trace", "--param", "a=1,2", "--", "echo", "{a}"],
-        ["report", "x"],
-        ["compare", "x", "x"],
-        ["diff", "x", "x"],
-    ):
-        words = [*COMMAND, *(str(mount.path / "dir-00/x") if w[:1] == "x" else w for w in words)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 1 and "its file system does not answer" in done.stderr
+    place = str(mount.path / "dir-00/x")
+    output = f"the file system of {mount.path}/dir-00 does not answer"
+    given = "its file system does not answer"
+    commands = [
+        (["record", "-o", place], output),
+        (["report", "-o", place], output),
+        (["flame", "-o", place], output),
+        (["record", "--fs", f"{place}.toml", "--", "true"], given),
+        (["sweep", place], given),
+        (["sweep", "-o", place, "--no-trace", "--param", "a=1,2", "--", "echo", "{a}"], given),
+        (["report", place], given),
+        (["compare", place, place], given),
+        (["diff", place, place], given),
+    ]
+    demo = str(ROOT / "samples/recordings/demo.data")
     for name in ("-i", "--symfs", "--kallsyms"):
-        words = [*COMMAND, "flame", "-i", str(ROOT / "samples/recordings/demo.data")]
-        words += [name, str(mount.path / "dir-00"), "-o", "x.svg"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 1 and "its file system does not answer" in done.stderr
+        words = ["flame", "-i", demo, name, str(mount.path / "dir-00"), "-o", "x.svg"]
+        commands.append((words, given))
+    pipe = subprocess.PIPE
+    # All at the same time: each waits for an answer until it gives up.
+    started = [
+        subprocess.Popen([*COMMAND, *words], stdout=pipe, stderr=pipe, text=True, cwd=tmp_path)
+        for words, _ in commands
+    ]
+    for process, (words, why) in zip(started, commands):
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 1 and why in said, (words, said)
 
 
 def test_a_program_on_a_file_system_that_hangs(

@@ -40,7 +40,6 @@ def beside(*crowd: str) -> dict[str, Any]:
     "crowd",
     [
         "descriptors 200 20000",
-        "threads 21000",
         "threads 21000 PATH",  # one of which waits
         "forks 50",
         "waiting 1000",

@@ -283,8 +283,9 @@ def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, wo
     """Its request lasts until the recording's end; a thread that reads again no longer has it."""
     mount = raw_mount("--workers", workers, "--delay", 20)
     output = tmp_path / "perf.data"
-    # On a busy machine it may take a second until the request is made.
-    record(output, mount.path, f"stat {mount.path}/file0 > /dev/null & sleep 3")
+    made = until("grep -qs fuse /proc/$!/wchan /proc/$!/stack")
+    # It is left behind, and ends with the mount: nobody waits for its output.
+    record(output, mount.path, f"stat {mount.path}/file0 > /dev/null 2>&1 & {made}; sleep 0.5")
     for command in (*COMMANDS, "flame --offcpu"):
         assert "1 without an answer" in said(command, output), command
     recording = fusetools.open(output)
@@ -345,10 +346,9 @@ def quota(pid: int, us: int) -> Iterator[Path]:
 
 def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
-    with quota(mount.pid, 5000) as group:
+    with quota(mount.pid, 10_000) as group:
         # Enough calls to exceed the quota many times.
-        workload = f"for i in 1 2; do ls -lR {mount.path} > /dev/null; done"
-        printed = record(output, mount.path, workload)
+        printed = record(output, mount.path, f"ls -lR {mount.path} > /dev/null")
         cpu = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     assert int(cpu["nr_throttled"]) > 0
     facts = fusetools.open(output).stages().facts

@@ -60,8 +60,8 @@ def all_pass(
     guest(
         f"""here=$PWD
         cd {REPOSITORY}
-        export FUSETOOLS_EMULATED=1 PATH={tools}:$PATH
-        {sys.executable} -m pytest -p no:cacheprovider -p no:xdist -q -rA --durations 20 \\
+        export FUSETOOLS_EMULATED=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PATH={tools}:$PATH
+        {sys.executable} -m pytest -p pytest_timeout -p no:cacheprovider -q -rA --durations 20 \\
           {" ".join(tests)} > $here/said 2>&1 || true"""
     )
     said = (folder / "said").read_text()

@@ -40,13 +40,13 @@ def test_shared_probes_stay_while_somebody_records_them(
         echo 1 > {TRACING}/instances/another/events/fuse_daemon/enable
         kill -TERM $!
         wait $! || true
-        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        {SAMPLES}/workload stat 200 /run/mount/dir-00/file-000 > workload.json
         {FUSETOOLS} clean > cleaned 2>&1 || true
         cat {TRACING}/uprobe_events > before
-        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        {SAMPLES}/workload stat 200 /run/mount/dir-00/file-000 > workload.json
         rmdir {TRACING}/instances/another
         {FUSETOOLS} clean > after 2>&1
-        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        {SAMPLES}/workload stat 200 /run/mount/dir-00/file-000 > workload.json
         dmesg > dmesg
         {LEFT}"""
     )
