@@ -65,7 +65,7 @@ lint: $(VENV)/.tested
 	oxlint --no-ignore --quiet target/page.js
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz
+	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
 # What records and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
 # the limit of all. A live test that fails is run again, alone (CONTRIBUTING.md), but not with STRICT=1.
@@ -84,14 +84,15 @@ test: install-tests samples $(VENV)/.tested
 	setsid nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
-	  good=0; $(PYTEST) -m '$(OF_KERNELS)' || good=$$?; \
+	  good=0; $(PYTEST) -m '$(OF_KERNELS)' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \
 	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; exit $$good
 
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
-# again.
+# again. A daemon that takes long to build is ready when the tests of file systems come to it.
 test-pure: $(VENV)/.tested
 	tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & \
+	  $(MAKE) --silent -C tests/filesystems/daemons ../build/fuserfs || true; \
 	  good=0; { $(MAKE) --no-print-directory lint && cargo test --quiet; } || good=$$?; \
 	  wait $$! || good=$$?; cat target/bare.log; exit $$good
 	$(PY) -m pytest --quiet --durations 15 --but=target/passed.json -m 'not ($(OF_KERNELS))'
