@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fusetools import names
 from fusetools.host.facts import HostFacts
 from fusetools.plan.events import Event, Probe
+from fusetools.plan.filters import EVERY, Filter, all_of, condition, grouped
 from fusetools.plan.planner import ProbePlan
 
 # Operations that workloads seldom request: counted together.
@@ -24,7 +25,7 @@ class Counted:
     """An event that perf stat counts, and the meaning of its count."""
 
     event: str
-    filter: str
+    filter: Filter
     function: str
     operation: str
     layer: str
@@ -46,9 +47,10 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
     begins = [p.recorded_as for p in probes if p.role == "begin"]
     begins += [name for name in ("fuse:fuse_request_send",) if name in scopes and not begins]
     for name in begins:
-        only = scopes[name].filter if name in scopes else ""
+        only = scopes[name].filter if name in scopes else EVERY
         for number, operation in OPCODES.items():
-            both = f"opcode=={number} && ({only})" if only else f"opcode=={number}"
+            of_mounts = grouped(only) if only else EVERY
+            both = all_of(condition(f"opcode=={number}"), of_mounts)
             rows.append(Counted(name, both, f"FUSE_{operation.upper()}", operation, "request"))
         rows.append(Counted(name, only, ANY, "", "request"))
     needed = replace(plan, probes=probes, events=(), graph=(), functions=(), switch_records=False)
@@ -88,6 +90,6 @@ def too_many(plan: ProbePlan) -> list[str]:
     ]
 
 
-def _scope(scopes: dict[str, Event], probe: Probe) -> str:
+def _scope(scopes: dict[str, Event], probe: Probe) -> Filter:
     scope = scopes.get(probe.recorded_as)
-    return scope.filter if scope else ""
+    return scope.filter if scope else EVERY

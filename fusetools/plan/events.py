@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.errors import Error
 from fusetools.host.words import is_word
+from fusetools.plan.filters import EVERY, Filter
 
 RETURN = "__return"
 NUMBER = "probe"  # the argument that identifies a probe in a bundle
@@ -87,7 +88,7 @@ class Event:
     """
 
     name: str  # "system:name", or one of perf's own
-    filter: str = ""
+    filter: Filter = EVERY
     stack: str = ""
     workload: bool = False
     frequency: int = 0

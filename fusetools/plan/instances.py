@@ -9,6 +9,7 @@ from dataclasses import replace
 from fusetools.host.facts import HostFacts
 from fusetools.names import LOCKS, READS
 from fusetools.plan.events import Event
+from fusetools.plan.filters import Filter, all_of, negated
 
 THREADS = "task:task_newtask"  # the process of a new thread: ftrace shows only its number
 
@@ -43,7 +44,7 @@ def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
     """The same events for the case that no instance can be made: perf does not record twice the
     events whose stacks it takes."""
     events = tuple(events)
-    filters: dict[str, list[str]] = {}
+    filters: dict[str, list[Filter]] = {}
     for event in events:
         if not event.ftrace:
             filters.setdefault(event.name, []).append(event.filter)
@@ -51,7 +52,6 @@ def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
     for event in events:
         others = filters.get(event.name, []) if event.ftrace else []
         if all(others):
-            parts = [f"({event.filter})"] * bool(event.filter) + [f"!({of})" for of in others]
-            whole = " && ".join(parts) if others else event.filter
+            whole = all_of(event.filter, *(negated(of) for of in others))
             merged.append(replace(event, filter=whole, ftrace=False))
     return tuple(merged)

@@ -22,6 +22,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.plan.capabilities import installs
 from fusetools.plan.events import RETURN, Event, Probe
+from fusetools.plan.filters import EVERY, all_of, any_of, condition, grouped
 from fusetools.plan.registers import fetch
 from fusetools.reasons import Code, Reason
 
@@ -317,7 +318,7 @@ class _Requests:
         self.begins = begins
         self.layout = layout(facts)
         self.config = _config("requests")
-        self.only = " || ".join(f"connection=={number}" for number in connections)
+        self.only = any_of(*(condition(f"connection=={number}") for number in connections))
 
     def stages(self) -> tuple[list[Probe], list[Event], list[Reason]]:
         probes: list[Probe] = []
@@ -383,12 +384,9 @@ class _Requests:
             arguments=arguments,
         )
         # A table may be wrong for another kernel configuration: it never filters events.
-        only = self.only if self.layout.from_btf and "connection" in fetched else ""
+        only = self.only if self.layout.from_btf and "connection" in fetched else EVERY
         if not call:
-            both = [condition for condition in (way.get("filter"), only) if condition]
-            if len(both) > 1:
-                both = [f"({condition})" if "||" in condition else condition for condition in both]
-            chosen = " && ".join(both)
+            chosen = all_of(condition(way.get("filter", "")), only)
             return ([first], [Event(first.event, chosen, stack=self._stack(stage))]), None
         keeps = "return $arg<N>" in self.facts.fetch_args
         back = Probe(
@@ -403,7 +401,7 @@ class _Requests:
             instances=self._instances(),
         )
         # If an entry is filtered out, its return must be, too.
-        only = only if keeps else ""
+        only = only if keeps else EVERY
         return ([first, back], [Event(first.event, only), Event(back.event, only)]), None
 
     def names_of_files(self) -> list[tuple[Probe, Event]]:
@@ -424,8 +422,9 @@ class _Requests:
                 return []
             event = f"{GROUP}:{row['name']}"
             probe = Probe(event, "p", place, "request", "", "", row["role"], arguments=fetched)
-            both = [f"({of})" for of in (row.get("filter"), self.only) if of]
-            made.append((probe, Event(event, " && ".join(both))))
+            both = [of for of in (condition(row.get("filter", "")), self.only) if of]
+            only = all_of(*(grouped(of) for of in both))
+            made.append((probe, Event(event, only)))
         return made
 
     def _tracepoint(

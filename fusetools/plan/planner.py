@@ -83,7 +83,7 @@ class ProbePlan:
     stack_bytes: int = STACK_BYTES  # of each stack copy
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
     in_part: bool = False  # frequent waits have only some of their stacks taken
-    by_pid: bool = False  # filters contain "FIELD >= WORKLOAD", which only record/ can fill in
+    by_pid: bool = False  # thread numbers identify the workload in filters (OfWorkload)
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"

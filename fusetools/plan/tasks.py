@@ -12,13 +12,22 @@ from fusetools.host.facts import Mount
 from fusetools.host.words import quoted
 from fusetools.names import CONNECT, LOCKS, READS, RINGS, SIGNAL
 from fusetools.plan.events import Event
+from fusetools.plan.filters import (
+    EVERY,
+    Filter,
+    OfDaemons,
+    OfWorkload,
+    all_of,
+    any_of,
+    condition,
+    grouped,
+    negated,
+    place,
+)
 from fusetools.plan.options import Options
 
-# Placeholder for the workload's pid in a filter: threads started later have greater numbers, until
-# the numbers wrap around; with fewer than PIDS numbers they wrap too soon.
-WORKLOAD = "$workload"
-# Placeholder in a filter for the numbers of the daemons' threads: "common_pid == $threads".
-THREADS = "$threads"
+# Threads of the workload have greater numbers than its first one, until the numbers wrap around;
+# with fewer than PIDS numbers they wrap too soon.
 PIDS = 1 << 14
 # System calls of x86-64 in which a thread may sleep until another thread or process acts: poll,
 # select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, flock to fdatasync,
@@ -64,39 +73,44 @@ def comms_of(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> tup
     return tuple(names)
 
 
-def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
-    """A filter: one of ``fields`` is one of ``comms``."""
-    return " || ".join(f"{field} {quoted(comm)}" for field in fields for comm in comms)
+def _named(fields: Sequence[str], comms: Sequence[str]) -> Filter:
+    """Return a filter: one of ``fields`` is one of ``comms``."""
+    return any_of(*(condition(f"{field} {quoted(comm)}") for field in fields for comm in comms))
 
 
-def _all(*conditions: str) -> str:
-    """A filter: each of ``conditions`` that is not empty holds."""
-    wanted = [part for part in conditions if part]
-    if len(wanted) > 1:
-        wanted = [f"({part})" if " || " in part or " && " in part else part for part in wanted]
-    return " && ".join(wanted)
+def _equal(field: str, numbers: Sequence[int]) -> Filter:
+    """Return a filter: ``field`` is one of ``numbers``."""
+    return any_of(*(condition(f"{field} == {number}") for number in numbers))
 
 
-def _within(ranges: Sequence[tuple[int, int]]) -> str:
-    """A filter: ``id`` lies in one of ``ranges``, which ascend. Of many it halves them, as the
-    kernel makes one comparison after another, at each system call of the host."""
+def _within(ranges: Sequence[tuple[int, int]]) -> Filter:
+    """Return a filter: ``id`` lies in one of ``ranges``, which ascend.
+
+    Many ranges are halved, as the kernel makes one condition after another, at each system call of
+    the host.
+    """
     if len(ranges) < 8:
-        return " || ".join(
-            f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
-            for first, last in ranges
+        return any_of(
+            *(
+                condition(f"id == {first}")
+                if first == last
+                else grouped(all_of(condition(f"id >= {first}"), condition(f"id <= {last}")))
+                for first, last in ranges
+            )
         )
     lower, upper = ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :]
     middle = upper[0][0]
-    below, above = _all(f"id < {middle}", _within(lower)), _all(f"id >= {middle}", _within(upper))
-    return f"({below}) || ({above})"
+    below = all_of(condition(f"id < {middle}"), _within(lower))
+    above = all_of(condition(f"id >= {middle}"), _within(upper))
+    return any_of(grouped(below), grouped(above))
 
 
-_WAITS_FOR_LOCK = "cmd == 7 || cmd == 38"
+_WAITS_FOR_LOCK = _equal("cmd", (7, 38))
 # The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
-WAITS = f"(id == 7 || id > 20) && ({_within(_WAITS)})"
+WAITS = all_of(any_of(condition("id == 7"), condition("id > 20")), _within(_WAITS))
 
 
-def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
+def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> Filter:
     """Return a filter for the events whose stacks are copied.
 
     Not every wait, as most are for the next request: perf cannot write 25,000 stacks of 8 KB a
@@ -106,13 +120,13 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     alone lost 10,000 to 17,000 of 220,000 events.
     """
     if name == "sched:sched_switch":
-        return _all(_any(("COMM",), copied), "prev_state & 2")
+        return all_of(_named(("COMM",), copied), condition("prev_state & 2"))
     if name == "sched:sched_waking":
         # The kernel also reports a waking to the events of the woken task, with the stack of
         # whoever wakes it (__perf_task in include/trace/events/sched.h): so by number here.
-        mine = f"common_pid == {THREADS}"
-        return _all(mine, _any(("COMM",), copied), _any(("comm",), daemons))
-    return _waits(copied) if name == "raw_syscalls:sys_enter" else ""
+        mine = place(OfDaemons())
+        return all_of(mine, _named(("COMM",), copied), _named(("comm",), daemons))
+    return _waits(copied) if name == "raw_syscalls:sys_enter" else EVERY
 
 
 def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
@@ -122,15 +136,15 @@ def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
     return [(name, Event(name, _waits(daemons), "fp")), *_locks(daemons, "fp")] if daemons else []
 
 
-def _waits(comms: Sequence[str]) -> str:
-    """A filter for the system calls of ``comms`` that may wait."""
-    return _all(WAITS, _any(("COMM",), comms))
+def _waits(comms: Sequence[str]) -> Filter:
+    """Return a filter for the system calls of ``comms`` that may wait."""
+    return all_of(WAITS, _named(("COMM",), comms))
 
 
 def _locks(comms: Sequence[str], stack: str) -> list[tuple[str, Event]]:
     """Their waits for locks of files: most of fcntl's calls, one for each directory that a daemon
     opens, wait for nothing."""
-    return [(LOCKS, Event(LOCKS, _all(_WAITS_FOR_LOCK, _any(("COMM",), comms)), stack))]
+    return [(LOCKS, Event(LOCKS, all_of(_WAITS_FOR_LOCK, _named(("COMM",), comms)), stack))]
 
 
 # A filter is at most one page long.
@@ -145,16 +159,14 @@ def streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list
     stack by frame pointers.
     """
     left = MOST_STREAMS
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[Filter, set[int]] = {}
     for mount in mounts:
-        of = numbers.setdefault(_any(("COMM",), comms_of([mount], comms)), set())
+        of = numbers.setdefault(_named(("COMM",), comms_of([mount], comms)), set())
         before = len(of)
         of.update(mount.streams[:left])
         left -= len(of) - before
-    which = " || ".join(
-        f"({_all(who, ' || '.join(f'fd == {number}' for number in sorted(of)))})"
-        for who, of in numbers.items()
-        if of
+    which = any_of(
+        *(grouped(all_of(who, _equal("fd", sorted(of)))) for who, of in numbers.items() if of)
     )
     return [Event(name, which, "dwarf") for name in READS] if which else []
 
@@ -199,51 +211,59 @@ def task_events(
     workload = options.callers
     if workload and cgroup:
         for name, fields, also, stack in scopes:
-            others = f"!({_any(fields, daemons)})" if daemons else ""
-            events.append((name, Event(name, _all(others, also), stack, workload=True)))
+            others = negated(_named(fields, daemons)) if daemons else EVERY
+            events.append(
+                (name, Event(name, all_of(others, condition(also)), stack, workload=True))
+            )
     everybody = workload and not (cgroup or by_pid)
 
-    def ours(fields: Sequence[str]) -> str:
+    def ours(fields: Sequence[str]) -> Filter:
         # Numbers first: a name takes the kernel several times as long to compare.
-        of = [f"{pids[field]} >= {WORKLOAD}" for field in fields if by_pid]
-        return " || ".join(of + [_any(fields, daemons)] * bool(daemons))
+        of = [place(OfWorkload(pids[field])) for field in fields if by_pid]
+        return any_of(*of, *[_named(fields, daemons)] * bool(daemons))
 
     for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
-        own = "" if everybody else ours(fields)
+        own = EVERY if everybody else ours(fields)
         if name in numbers and daemons and not everybody:
-            calls = " || ".join(f"id == {number}" for number in numbers[name])
+            calls = _equal("id", numbers[name])
             if name == "raw_syscalls:sys_exit":  # a refused answer
-                written = " || ".join(f"id == {number}" for number in _WRITES[arch])
-                calls = f"{calls} || (ret < 0 && ({written}))"
-            own = _all(calls, _any(fields, daemons))
-            own = " || ".join([f"common_pid >= {WORKLOAD}"] * by_pid + [f"({own})"])
-        others = ""
-        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
+                refused = all_of(condition("ret < 0"), _equal("id", _WRITES[arch]))
+                calls = any_of(calls, grouped(refused))
+            own = all_of(calls, _named(fields, daemons))
+            if by_pid:
+                own = any_of(place(OfWorkload("common_pid")), grouped(own))
+        others = EVERY
+        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else EVERY
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
             events.append((name, Event(name, copy, "dwarf")))
-            others = f"!({copy})"
+            others = negated(copy)
         # The workload's cgroup events do not include its switches to a daemon.
         if stack and (by_pid or not workload) and "next_comm" in fields:
             from_us = ours(("prev_comm",))
-            events.append((name, Event(name, _all(from_us, others), stack)))
-            own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
-        events.append((name, Event(name, _all(own, others, also), stack)))
+            events.append((name, Event(name, all_of(from_us, others), stack)))
+            own, stack, others = ours(("next_comm",)), "", negated(from_us)
+        events.append((name, Event(name, all_of(own, others, condition(also)), stack)))
     if workload:
         # The sender is the current task, or whatever a timer interrupts: by number where possible.
-        only = f"pid >= {WORKLOAD}" if by_pid else ""
+        only = place(OfWorkload("pid")) if by_pid else EVERY
         events.append((SIGNAL, Event(SIGNAL, only, workload=cgroup and not by_pid)))
     if copied and usual == "fp":
         events += _locks(copied, "dwarf")
     if daemons:
         # The servers that they connect to: TCP_SYN_SENT, in the connecting thread.
-        events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
+        events.append((CONNECT, Event(CONNECT, _connects(daemons))))
     return events
+
+
+def _connects(comms: Sequence[str]) -> Filter:
+    """Return a filter for the first step of a connection by one of ``comms``."""
+    return all_of(condition("newstate == 2"), grouped(_named(("COMM",), comms)))
 
 
 def of_rings(daemons: Sequence[str], latency: bool) -> list[Event]:
     """What the daemons' rings of io_uring bring and are given; for latencies only the latter, which
     shows that a request is answered by a ring."""
     roles = ["committed"] if latency else list(RINGS)
-    own = _any(("COMM",), daemons)
-    filters = {role: _all(own, _OF_RINGS.get(role, "")) for role in roles}
-    return [Event(RINGS[role], text) for role, text in filters.items()] if daemons else []
+    own = _named(("COMM",), daemons)
+    filters = {role: all_of(own, condition(_OF_RINGS.get(role, ""))) for role in roles}
+    return [Event(RINGS[role], only) for role, only in filters.items()] if daemons else []

@@ -23,6 +23,7 @@ from fusetools.host.files import end_children, keep_only
 from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.record import tracecmd
+from fusetools.record.perf import UNKNOWN, Threads
 from fusetools.record.recorder import run_in_time
 from fusetools.record.tracecmd import RECORDED
 from fusetools.record.tracefs import NOT_SUPPORTED
@@ -137,14 +138,17 @@ class Instance:
             # Opened so, it is emptied (tracing_open() in kernel/trace/trace.c).
             os.close(os.open(self.path / "trace", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC))
 
-    def choose(self, events: Iterable[Event]) -> None:
-        """Switches events on, too, each by its filter. Error: the kernel refuses one."""
+    def choose(self, events: Iterable[Event], threads: Threads = UNKNOWN) -> None:
+        """Switch events on, too, each by its filter for these threads.
+
+        Raise Error if the kernel refuses one.
+        """
         for event in events:
             self._events.append(event)
             place = f"events/{event.name.replace(':', '/', 1)}"
             try:
                 if event.filter:
-                    self._write(f"{place}/filter", event.filter)
+                    self._write(f"{place}/filter", threads.filled(event.filter))
                 self._write(f"{place}/enable", "1")
             except OSError as error:
                 why = error.strerror or str(error)

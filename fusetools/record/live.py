@@ -52,7 +52,7 @@ def command_line(
     for row in rows:
         argv += ["-e", row.event]
         if row.filter:
-            argv += ["--filter", row.filter]
+            argv += ["--filter", str(row.filter)]
     return argv
 
 

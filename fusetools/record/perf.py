@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import time
@@ -15,8 +14,8 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
+from fusetools.plan.filters import Filter, OfDaemons, OfWorkload, Open
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.tasks import THREADS, WORKLOAD
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
@@ -92,18 +91,42 @@ class Since:
     def room(self) -> int:
         return self.pid_max - self.first + max(self.below - RESERVED, 0)
 
-    def filled(self, text: str) -> str:
-        """A filter with "FIELD >= WORKLOAD"."""
-        of = rf"(\w+) >= {re.escape(WORKLOAD)}"
-        is_ours = rf"\1 >= {self.first}"
+    def condition(self, field: str) -> str:
+        """Return a filter for events whose ``field`` is the number of one of these threads."""
+        is_ours = f"{field} >= {self.first}"
         if self.below:
-            is_ours = rf"({is_ours} || (\1 >= {RESERVED} && \1 < {self.below}))"
+            is_ours = f"({is_ours} || ({field} >= {RESERVED} && {field} < {self.below}))"
         for first, last in self.also:
-            is_one = rf"\1 == {first}" if first == last else rf"(\1 >= {first} && \1 <= {last})"
-            is_ours = f"{is_ours} || {is_one}"
-        if self.also:
-            is_ours = f"({is_ours})"
-        return re.sub(of, is_ours, text)
+            within = f"({field} >= {first} && {field} <= {last})"
+            is_ours += f" || {field} == {first}" if first == last else f" || {within}"
+        return f"({is_ours})" if self.also else is_ours
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads that filters select: those that may be the workload's, and the daemons'.
+
+    ``daemons``: their numbers; None: not known yet. Filters show names instead of unknown numbers.
+    """
+
+    workload: Since | None = None
+    daemons: Sequence[int] | None = None
+
+    def filled(self, only: Filter) -> str:
+        """Return a filter's text as the kernel takes it."""
+        return only.filled(self._condition)
+
+    def _condition(self, place: Open) -> str:
+        if isinstance(place, OfWorkload) and self.workload:
+            return self.workload.condition(place.field)
+        if isinstance(place, OfDaemons) and self.daemons is not None:
+            # None of them, if they are too many.
+            few = self.daemons if 0 < len(self.daemons) <= MOST_THREADS else (NO_THREAD,)
+            return "(" + " || ".join(f"{place.field} == {number}" for number in few) + ")"
+        return str(Filter((place,)))
+
+
+UNKNOWN = Threads()
 
 
 def command_line(
@@ -113,12 +136,12 @@ def command_line(
     control: tuple[str, str],
     room: Sizes,
     cgroup: str | None = None,
-    since: Since | None = None,
+    threads: Threads = UNKNOWN,
 ) -> list[str]:
     """`perf record` for a plan.
 
     ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
-    the hierarchy that perf uses; ``since``: which threads may be the workload's, for filters.
+    the hierarchy that perf uses; ``threads``: those that filters select.
     """
     argv = _options(plan, perf, output, control, room, ["-a"])
     if plan.switch_records:
@@ -133,15 +156,15 @@ def command_line(
         # workload's. -G is of all events before it.
         argv += ["-e", "dummy:u"]
         for event in ours:
-            argv += _event(event, plan.stack_bytes, by_ftrace)
+            argv += _event(event, plan.stack_bytes, by_ftrace, threads)
         argv += ["-G", cgroup or ""]
     elif any(event.ftrace for event in plan.events):
         # perf has the records of tasks with its first event.
         argv += ["-e", "dummy:u"]
     for event in events:
         if event not in ours:
-            argv += _event(event, plan.stack_bytes, by_ftrace)
-    return [since.filled(word) for word in argv] if since else argv
+            argv += _event(event, plan.stack_bytes, by_ftrace, threads)
+    return argv
 
 
 def per_task_line(
@@ -151,7 +174,7 @@ def per_task_line(
     control: tuple[str, str],
     room: Sizes,
     pids: Iterable[int],
-    since: Since | None = None,
+    threads: Threads = UNKNOWN,
 ) -> list[str]:
     """Return `perf record` for the plan's per-task events: on ``pids`` and all that they start.
 
@@ -161,8 +184,8 @@ def per_task_line(
     argv = _options(plan, perf, output, control, room, whom)
     for event in plan.events:
         if event.per_task:
-            argv += _event(event, plan.stack_bytes, by_ftrace=True)
-    return [since.filled(word) for word in argv] if since else argv
+            argv += _event(event, plan.stack_bytes, True, threads)
+    return argv
 
 
 def _options(
@@ -188,19 +211,12 @@ def _options(
     return argv
 
 
-def with_threads(command_line: Sequence[str], threads: Sequence[int]) -> list[str]:
-    """Return the same with the daemons' threads in its filters; none, if they are too many."""
-    numbers = threads if 0 < len(threads) <= MOST_THREADS else (NO_THREAD,)
-    filled = " || ".join(f"common_pid == {number}" for number in numbers)
-    return [word.replace(f"common_pid == {THREADS}", f"({filled})") for word in command_line]
-
-
 def overwriting(command_line: Sequence[str]) -> list[str]:
     """The same, with buffers that always hold the newest events; SIGUSR2 has them written."""
     return [*command_line, "--overwrite", "--switch-output=signal"]
 
 
-def _event(event: Event, stack_bytes: int, by_ftrace: bool) -> list[str]:
+def _event(event: Event, stack_bytes: int, by_ftrace: bool, threads: Threads) -> list[str]:
     """``by_ftrace``: all switches are recorded by ftrace, and perf takes their stacks."""
     terms = []
     if event.frequency:
@@ -215,7 +231,7 @@ def _event(event: Event, stack_bytes: int, by_ftrace: bool) -> list[str]:
         return ["-e", f"{event.name}/{','.join(terms)},name={event.name}/I"]
     argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
     if event.filter:
-        argv += ["--filter", event.filter]
+        argv += ["--filter", threads.filled(event.filter)]
     # A switch from perf to another task happens in perf: without it that task's wait has no end.
     if event.name == SWITCH and not by_ftrace:
         return argv

@@ -40,7 +40,6 @@ from fusetools.plan.events import RETURN, Event
 from fusetools.plan.instances import OF_BOTH, all_by_perf
 from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.tasks import WORKLOAD
 from fusetools.reasons import Code, Reason
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
@@ -51,11 +50,11 @@ from fusetools.record.perf import (
     SWITCH,
     Perf,
     Since,
+    Threads,
     buffer_size,
     command_line,
     per_task_line,
     sizes,
-    with_threads,
 )
 from fusetools.record.preflight import check_daemons, check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
@@ -196,7 +195,7 @@ class Recording(Probing, Finishing):
             self.room = replace(self.room, limit=self.options.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
         self.costs = Costs()
-        younger = Since(os.getpid() + 1, self.facts.pid_max).filled(f"common_pid >= {WORKLOAD}")
+        younger = Since(os.getpid() + 1, self.facts.pid_max).condition("common_pid")
         event_cost = self.ring.measured(self.costs.event, younger) if self.ring else None
         if self.ring and any(event.name == SWITCH for event in self.plan.events):
             self.plan = replace(self.plan, switch_records=self.ring.misses_switches())
@@ -278,13 +277,13 @@ class Recording(Probing, Finishing):
                 self.since = Since(last + 1, self.facts.pid_max, self.attached.numbers())
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        output, since = self.raw.name, self.since
-        return command_line(self.plan, perf, output, fifos, self.room, group, since)
+        output, threads = self.raw.name, self._numbers
+        return command_line(self.plan, perf, output, fifos, self.room, group, threads)
 
     def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         assert self.raw_tasks is not None
         output, pids = self.raw_tasks.name, self._memory_of()
-        return per_task_line(self.plan, perf, output, fifos, self.room, pids, self.since)
+        return per_task_line(self.plan, perf, output, fifos, self.room, pids, self._numbers)
 
     def _bound_per_task(self) -> None:
         """Replace copies of stacks where they would need too many events: a daemon of a thousand
@@ -333,26 +332,27 @@ class Recording(Probing, Finishing):
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
-            threads = sorted(tid for tid, pid in self._threads().items() if pid != self.pid)
-            argv = with_threads(command_line(self.facts.perf, self.perf.fifos), threads)
+            daemons = sorted(tid for tid, pid in self._threads().items() if pid != self.pid)
+            self._numbers = Threads(self.since, daemons)
+            argv = command_line(self.facts.perf, self.perf.fifos)
             self._start(self.perf, argv, self.raw.parent)
             if per_task_line and any(event.per_task for event in self.plan.events):
                 self.raw_tasks = self.raw.with_name(TASKS)
                 self.task_perf = self.perf_class(self._folder())
-                argv = with_threads(per_task_line(self.facts.perf, self.task_perf.fifos), threads)
+                argv = per_task_line(self.facts.perf, self.task_perf.fifos)
                 self._start(self.task_perf, argv, self.raw.parent)
             try:
                 events = self._of_ftrace() if self.ring else []
                 later = [event for event in events if event.name in OF_BOTH]
                 if self.ring:  # while perf begins
-                    self.ring.choose(event for event in events if event not in later)
+                    self.ring.choose((e for e in events if e not in later), self._numbers)
                 for perf in self._perfs:
                     perf.enable()
                 if self.ring and self.costs and later:
                     # perf looks at each event that it has a filter for.
                     self.thrown_away = self._by_switching(self.costs.thrown_away) or 0.0
                 if self.ring:  # perf is to be told before it, of each
-                    self.ring.choose(later)
+                    self.ring.choose(later, self._numbers)
                 break
             except Error:
                 if self.ring:
@@ -391,9 +391,7 @@ class Recording(Probing, Finishing):
             raise TimeoutError
 
     def _of_ftrace(self) -> list[Event]:
-        events = [event for event in self.plan.events if event.ftrace]
-        since = self.since
-        return [replace(e, filter=since.filled(e.filter)) for e in events] if since else events
+        return [event for event in self.plan.events if event.ftrace]
 
     def _make_instance(self) -> None:
         """ftrace's, for the events that are planned to go there; where there is none, by perf."""

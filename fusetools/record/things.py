@@ -21,7 +21,7 @@ from fusetools.record.attached import Attached
 from fusetools.record.costs import Costs
 from fusetools.record.instance import Instance
 from fusetools.record.merger import Merger
-from fusetools.record.perf import Perf, Since, sizes
+from fusetools.record.perf import UNKNOWN, Perf, Since, sizes
 from fusetools.record.scratch import Scratch
 from fusetools.record.signals import arrived
 from fusetools.record.slices import Slices
@@ -99,6 +99,7 @@ class Things:
         # Which threads may be the workload's, and how many the kernel had started by then.
         self.since: Since | None = None
         self.forks = 0
+        self._numbers = UNKNOWN  # of the threads that filters select
         self.pair_cost: int | None = None  # ns of the two probes of a call
         self.event_cost: int | None = None  # ns of an event without a stack
         self.thrown_away = 0.0  # ns of an event that perf looks at and does not record

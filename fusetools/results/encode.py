@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
 
+from fusetools.plan.filters import Filter
+
 
 def encode(value: object) -> object:
     """Convert a value for json.dumps. TypeError: it has no form in JSON."""
     if value is None or isinstance(value, (str, int, float)):
         return value
+    if isinstance(value, (PurePath, Filter)):
+        return str(value)
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         return fields(value)
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
-    if isinstance(value, PurePath):
-        return str(value)
     if isinstance(value, Iterable):
         return [encode(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no form in JSON")

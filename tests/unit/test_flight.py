@@ -28,6 +28,7 @@ from fusetools.now import conditions as now
 from fusetools.now import flight
 from fusetools.now.mounts import SEARCH, NewMounts
 from fusetools.output import Output
+from fusetools.plan import filters
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
 from fusetools.plan.instances import THREADS
@@ -258,10 +259,11 @@ def test_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_requests_are_watched() -> None:
     names = ("sched:sched_switch", "fuse:fuse_request_send", "fuse:fuse_request_end")
-    plan = ProbePlan((), (), tuple(Event(name, "f", "fp") for name in names))
+    only = filters.condition("f")
+    plan = ProbePlan((), (), tuple(Event(name, only, "fp") for name in names))
     events = now.requests_only(plan).events
     assert [(one.name, one.filter, one.stack) for one in events] == [
-        (name, "f", "") for name in names[1:]
+        (name, only, "") for name in names[1:]
     ]
     with pytest.raises(Error, match="requests cannot be watched here"):
         now.requests_only(replace(plan, events=plan.events[:1]))

@@ -20,6 +20,7 @@ from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
+from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
 from fusetools.plan.options import DETAILS, Caller, Options, Workload, stream
@@ -27,7 +28,7 @@ from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.reasons import Code
 from fusetools.record.attached import RANGES, ranges
-from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes, with_threads
+from fusetools.record.perf import Since, Sizes, Threads, command_line, per_task_line, sizes
 from fusetools.record.planned import summary
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.plan import render
@@ -128,6 +129,10 @@ def make(
     return planner.plan(facts, options, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
 
 
+def filled(since: Since, only: Filter) -> str:
+    return Threads(since).filled(only)
+
+
 def text(plan: ProbePlan, facts: HostFacts) -> str:
     """Return a plan for people: events, probes, perf's command line, missing parts."""
     assert facts.perf is not None
@@ -190,11 +195,11 @@ def test_other_architectures() -> None:
 
 
 def test_system_calls_that_are_probes_are_left_out() -> None:
-    filters = {e.name: e.filter for e in make(host()).events if e.name.startswith("raw_")}
+    filters = {e.name: str(e.filter) for e in make(host()).events if e.name.startswith("raw_")}
     assert "id < 335 || id > 336" in filters["raw_syscalls:sys_enter"]
     assert "id >= 0" in filters["raw_syscalls:sys_exit"]
     events = make(replace(host(), arch="aarch64")).events
-    assert all("335" not in event.filter for event in events)
+    assert all("335" not in str(event.filter) for event in events)
 
 
 def holds(condition: str, fields: Mapping[str, object]) -> bool:
@@ -239,7 +244,7 @@ def test_each_switch_is_recorded_once(
         seen = [
             event
             for event in events
-            if holds(since.filled(event.filter), fields)
+            if holds(filled(since, event.filter), fields)
             and (not event.workload or before == "find")
         ]
         wanted = way == "everybody" or bool({before, after} & {"cvmfs2", "find"})
@@ -249,7 +254,7 @@ def test_each_switch_is_recorded_once(
         whole = [event for event in seen if event.ftrace == by_pid]
         assert len(whole) == wanted, (fields, seen)
         if by_pid:  # and if no instance can be made after all
-            perfs = [event for event in alone if holds(since.filled(event.filter), fields)]
+            perfs = [event for event in alone if holds(filled(since, event.filter), fields)]
             assert len(perfs) == wanted and not any(event.ftrace for event in perfs)
             assert [e.stack for e in perfs if e.stack] == [e.stack for e in seen if e.stack]
         stacks = [event.stack for event in seen if event.stack]
@@ -269,15 +274,15 @@ def test_each_switch_is_recorded_once(
 
 
 def test_numbers_of_threads_begin_anew() -> None:
-    of = "COMM == 'x' || common_pid >= $workload"
-    assert Since(1_000, 1 << 22).filled(of) == "COMM == 'x' || common_pid >= 1000"
+    of = any_of(condition("COMM == 'x'"), place(OfWorkload("common_pid")))
+    assert filled(Since(1_000, 1 << 22), of) == "COMM == 'x' || common_pid >= 1000"
     low = Since(30_000, 32_768)
-    assert low.filled(of) == (
+    assert filled(low, of) == (
         "COMM == 'x' || (common_pid >= 30000 || (common_pid >= 300 && common_pid < 21808))"
     )
     assert low.room == 2_768 + 21_508
     assert Since(5_000, 32_768).below == 0
-    assert Since(9, 1 << 22, ((3, 3), (5, 7))).filled(of) == (
+    assert filled(Since(9, 1 << 22, ((3, 3), (5, 7))), of) == (
         "COMM == 'x' || (common_pid >= 9 || common_pid == 3 || "
         "(common_pid >= 5 && common_pid <= 7))"
     )
@@ -291,7 +296,7 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
     found = targets(facts, Options(Caller(1)))
     plan = planner.plan(facts, Options(Caller(1)), found, SYMBOLS, PLAIN, OWN, names)
     since = Since(1 << 21, 1 << 22, numbers)
-    filters = [since.filled(event.filter) for event in plan.events]
+    filters = [filled(since, event.filter) for event in plan.events]
     assert any("2097152" in text for text in filters)
     assert max(map(len, filters)) < 4096
 
@@ -335,7 +340,9 @@ def test_rings_of_io_uring_are_recorded_where_fuse_has_them() -> None:
         facts = host(kernel)
         facts = replace(facts, tracepoints=(*facts.tracepoints, *RINGS.values()), pid_max=1 << 22)
         plan = make(facts, Options(Workload(("x",)), detail=detail))
-        return {event.name: event.filter for event in plan.events if event.name in RINGS.values()}
+        return {
+            event.name: str(event.filter) for event in plan.events if event.name in RINGS.values()
+        }
 
     for detail in ("stages", "stacks"):
         filters = rings("6.18", detail)
@@ -433,12 +440,12 @@ def test_a_plan_is_shown() -> None:
     made = {probe.event for probe in plan.probes}
     for event in plan.events:
         assert event.name in shown or event.name in made
-        assert event.filter in shown
+        assert str(event.filter) in shown
     assert "/cvmfs/sft.cern.ch: 29 probes" in shown
     assert "missing: kernel functions" in shown
     found = json.loads(to_json("record", summary(facts, plan)))
     assert [(e["name"], e["filter"]) for e in found["events"]] == [
-        (event.name, event.filter) for event in plan.events
+        (event.name, str(event.filter)) for event in plan.events
     ]
     assert {one["definition"] for one in found["probes"]} == {
         probe.definition() for probe in plan.probes
@@ -462,7 +469,7 @@ def test_only_the_mounts_asked_for() -> None:
     facts = host("6.18", *two)
     plan = make(facts)
     sent = next(event for event in plan.events if event.name == "fuse:fuse_request_send")
-    assert sent.filter == "connection==45 || connection==46"
+    assert str(sent.filter) == "connection==45 || connection==46"
     # one library, one set of probes
     assert len([p for p in plan.probes if p.function == "cvmfs_lookup"]) == 2
     for options in (
@@ -835,7 +842,7 @@ def test_a_daemon_that_is_not_found() -> None:
 def test_names_in_filters(comm: str, condition: str) -> None:
     plan = make(host("6.18", mount(comm=comm)))
     event = next(e for e in plan.events if e.name == "sched:sched_waking" and not e.workload)
-    assert event.filter == f"comm {condition} || COMM {condition}"
+    assert str(event.filter) == f"comm {condition} || COMM {condition}"
 
 
 def test_call_graphs() -> None:
@@ -895,7 +902,7 @@ def test_who_tells_names() -> None:
     def told(**more: Any) -> list[str]:
         plan = make(facts, Options(Workload(("find",)), **more))
         of_names = {probe.event for probe in plan.probes if probe.role in roles}
-        filters = [event.filter for event in plan.events if event.name in of_names]
+        filters = [str(event.filter) for event in plan.events if event.name in of_names]
         assert len(filters) == len(of_names)
         return filters
 
@@ -920,7 +927,7 @@ def test_perf_writes_much_at_once() -> None:
 
 
 def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[str, str, bool]]:
-    return [(e.filter, e.stack, e.workload) for e in plan.events if e.name == name]
+    return [(str(e.filter), e.stack, e.workload) for e in plan.events if e.name == name]
 
 
 def test_which_system_calls_have_a_copied_stack() -> None:
@@ -934,7 +941,7 @@ def test_which_system_calls_have_a_copied_stack() -> None:
     for name, number in numbers.items():
         for comm in ("cvmfs2", "bash"):
             fields = {"prev_comm": comm, "prev_pid": 1, "id": number}
-            stacks = [e.stack for e in events if holds(e.filter, fields)]
+            stacks = [e.stack for e in events if holds(str(e.filter), fields)]
             copied = "dwarf" if name in sleeps else ""
             assert stacks == ([copied] if comm == "cvmfs2" else []), (name, stacks)
 
@@ -969,9 +976,10 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
         (own_thread, "dwarf", False),
         (f"({woken}) && (!({own_thread}))", "fp", False),
     ]
-    line = with_threads(["--filter", own_thread], [7, 8])
-    assert line[1].startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
-    assert with_threads([own_thread], range(999))[0].startswith("(common_pid == -1) && ")
+    only = next(e.filter for e in wakers.events if str(e.filter) == own_thread)
+    text = Threads(daemons=[7, 8]).filled(only)
+    assert text.startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
+    assert Threads(daemons=range(999)).filled(only).startswith("(common_pid == -1) && ")
     # The samples concern all processes.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
 
@@ -993,7 +1001,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
 
 def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
     """Stacks of all other calls show nothing: of the fcntl in each opendir, for example."""
-    told = [n for n in range(-1, 600) if holds(tasks.WAITS, {"id": n, **SWITCH})]
+    told = [n for n in range(-1, 600) if holds(str(tasks.WAITS), {"id": n, **SWITCH})]
     assert told == sorted(n for first, last in tasks._WAITS for n in range(first, last + 1))
     # asm/unistd_64.h: poll, flock, futex, epoll_wait, clock_nanosleep, ppoll, io_uring_enter.
     assert {7, 73, 202, 232, 230, 271, 426} <= set(told) and len(told) == 41
@@ -1011,7 +1019,7 @@ def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
         for comm, command in itertools.product(("cvmfs2", "bash"), range(40)):
             # F_SETLKW and F_OFD_SETLKW of asm-generic/fcntl.h.
             waits = comm == "cvmfs2" and command in (7, 38)
-            words = re.sub(r"\bcmd\b", str(command), event.filter)
+            words = re.sub(r"\bcmd\b", str(command), str(event.filter))
             assert holds(words, {**SWITCH, "prev_comm": comm}) == waits
         for other in ({"detail": "stages"}, {"call_graph": "fp"}, {"call_graph": "dwarf"}):
             plan = make(facts, replace(auto, **other))  # type: ignore[arg-type]
@@ -1039,7 +1047,7 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
     for event in reads:
         for comm, copied in comms.items():
             for number in range(20):
-                words = re.sub(r"\bfd\b", str(number), event.filter)
+                words = re.sub(r"\bfd\b", str(number), str(event.filter))
                 assert holds(words, {"prev_comm": comm, "prev_pid": 1}) == (number in copied)
 
     def recorded(*mounts: Mount, pid_max: int = 0, **more: object) -> set[str]:
@@ -1056,7 +1064,7 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
         for i in range(30)
     ]
     (first, *_) = (e for e in make(replace(facts, mounts=tuple(many))).events if e.name in READS)
-    assert len(first.filter) < 4096
+    assert len(str(first.filter)) < 4096
 
 
 def test_buffers_and_limit() -> None:
@@ -1081,7 +1089,7 @@ def test_buffers_and_limit() -> None:
 @pytest.mark.parametrize("mounts", [1, 2])
 @pytest.mark.parametrize("machine", ["x86_64", "i386"])
 def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
-    """Stages need only calls that take a options or answer it, of a daemon that is no caller and
+    """Stages need only calls that take a request or answer it, of a daemon that is no caller and
     whose calls have the machine's numbers."""
     more = [mount("/cvmfs/atlas.cern.ch", connection=46, daemon_pid=2050)][: mounts - 1]
     own = mount(libraries=(replace(library("libc.so.6", 9), machine=machine),))
@@ -1090,7 +1098,7 @@ def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
     filters = {e.name: e.filter for e in plan.events if e.name.startswith("raw_syscalls:")}
 
     def recorded(name: str, comm: str, number: int, ret: int = 0) -> bool:
-        text = Since(30_000, 1 << 22).filled(filters[f"raw_syscalls:{name}"])
+        text = filled(Since(30_000, 1 << 22), filters[f"raw_syscalls:{name}"])
         fields = {"prev_comm": comm, "prev_pid": PIDS[comm], "id": number, "ret": ret}
         return holds(text, fields)
 

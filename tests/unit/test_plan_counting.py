@@ -10,6 +10,7 @@ import test_plan
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.counting import ANY, OPCODES, Counted, counting, others_call, too_many
+from fusetools.plan.filters import EVERY, condition
 from fusetools.plan.options import Count, Options
 from fusetools.record.live import command_line, read_counts
 
@@ -34,8 +35,8 @@ def test_each_call_is_counted_once() -> None:
     assert {row.event for row in requests} == {"fuse_kernel:queue_request_and_unlock"}
     assert [row.operation for row in requests] == [*OPCODES.values(), ""]
     lookup = next(row for row in requests if row.function == "FUSE_LOOKUP")
-    assert lookup.filter == "opcode==1 && (connection==45)"
-    assert requests[-1].filter == "connection==45"
+    assert str(lookup.filter) == "opcode==1 && (connection==45)"
+    assert str(requests[-1].filter) == "connection==45"
 
 
 def test_without_kprobes_there_are_tracepoints() -> None:
@@ -45,10 +46,10 @@ def test_without_kprobes_there_are_tracepoints() -> None:
 
 
 ROWS = (
-    Counted("fuse_daemon:cvmfs_lookup", "", "cvmfs_lookup", "lookup", "daemon", 16),
-    Counted("fuse:fuse_request_send", "opcode==1", "FUSE_LOOKUP", "lookup", "request"),
-    Counted("fuse:fuse_request_send", "opcode==3", "FUSE_GETATTR", "getattr", "request"),
-    Counted("fuse:fuse_request_send", "", ANY, "", "request"),
+    Counted("fuse_daemon:cvmfs_lookup", EVERY, "cvmfs_lookup", "lookup", "daemon", 16),
+    Counted("fuse:fuse_request_send", condition("opcode==1"), "FUSE_LOOKUP", "lookup", "request"),
+    Counted("fuse:fuse_request_send", condition("opcode==3"), "FUSE_GETATTR", "getattr", "request"),
+    Counted("fuse:fuse_request_send", EVERY, ANY, "", "request"),
 )
 
 

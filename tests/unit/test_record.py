@@ -20,6 +20,7 @@ from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
 from fusetools.plan.events import Event
+from fusetools.plan.filters import condition
 from fusetools.record import graceperiods, instance
 from fusetools.record.perf import Perf
 from fusetools.record.recorder import Recorder
@@ -262,7 +263,7 @@ def instance_of(root: Path, name: str) -> Path:
 def test_an_instance_takes_events_by_their_filters(tmp_path: Path) -> None:
     path = instance_of(tmp_path, instance.new_name())
     made = instance.Instance(tmp_path, path.name, tmp_path / "ring")
-    made.choose([Event("fuse:send", "connection==45", ftrace=True)])
+    made.choose([Event("fuse:send", condition("connection==45"), ftrace=True)])
     assert (path / "events/fuse/send/filter").read_text() == "connection==45"
     assert (path / "events/fuse/send/enable").read_text() == "1"
     made.clear()

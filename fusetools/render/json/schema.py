@@ -170,8 +170,8 @@ class _Made:
         name = ast.unparse(node)
         if name in _PLAIN:
             return {"type": _PLAIN[name]}
-        if name in ("Path", "Any"):
-            return {"type": "string"} if name == "Path" else {}
+        if name in ("Path", "Filter", "Any"):
+            return {} if name == "Any" else {"type": "string"}
         known = names.get(name) or vars(units).get(name)
         if isinstance(known, type) and issubclass(known, Enum):
             return {"type": "string", "enum": [member.value for member in known]}
