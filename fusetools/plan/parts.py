@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusetools.names import CALIBRATION
-from fusetools.plan.planner import CLOCK, ProbePlan
+from fusetools.plan.collectors import CLOCK
+from fusetools.plan.planner import ProbePlan
 
 # From the caller inwards, then what belongs to no layer.
 PARTS = ("syscall", "kernel", "request", "daemon", "on-CPU", "off-CPU")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from fusetools.errors import Error
 from fusetools.host.facts import Mount
-from fusetools.plan.planner import Target
+from fusetools.plan.daemons import Target
 
 _DETECT = "fusetools record --mount PATH -- …   (detects the daemon)"
 

@@ -11,7 +11,7 @@ from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.limits import change, limits
 from fusetools.host.selftest import self_test_unique
-from fusetools.plan import planner, probeset
+from fusetools.plan import daemons, planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
 from fusetools.plan.options import Options, Workload
 from fusetools.record import symbols
@@ -95,7 +95,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     alone = dataclasses.replace(facts, mounts=(mount,))
     options = Options(Workload(("true",)))
     try:
-        targets = planner.targets(alone, options, probeset.builtin())
+        targets = daemons.targets(alone, options, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
         functions, plain, unreadable, _ = symbols.functions(files)
         plan = planner.plan(alone, options, targets, functions, plain, unreadable=unreadable)
@@ -130,9 +130,9 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
 
 def _stacks(mount: Mount, copied: bool) -> str:
     """How the user's part of a recording's stacks of the daemon will be."""
-    if planner.narrow(mount):  # neither its frame pointers nor its unwind tables are read
+    if daemons.is_32bit(mount):  # neither its frame pointers nor its unwind tables are read
         return "stacks of the daemon: not known to be whole: it is a 32-bit program"
-    without = planner.without_frame_pointers(mount)
+    without = daemons.without_frame_pointers(mount)
     if not without:
         return "stacks of the daemon: whole"
     names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")

@@ -20,10 +20,11 @@ from fusetools.host.limits import limits
 from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
+from fusetools.plan.collectors import CLOCK
+from fusetools.plan.daemons import Target
 from fusetools.plan.events import NUMBER
 from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
-from fusetools.plan.planner import CLOCK, Target
 from fusetools.plan.probeset import HELPERS
 from fusetools.reasons import Code, Reason
 from fusetools.record import kept, symbols, tracecmd

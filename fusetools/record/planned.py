@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusetools.host.facts import HostFacts
+from fusetools.plan.daemons import Target
 from fusetools.plan.events import Probe
-from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.planner import ProbePlan
 from fusetools.results.plan import Planned, PlannedProbe
 
 

@@ -26,7 +26,7 @@ from fusetools.host.processes import (
 )
 from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
-from fusetools.plan import permissions, planner, probeset
+from fusetools.plan import daemons, permissions, planner, probeset
 from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.options import Options
@@ -52,7 +52,7 @@ def prepare(
     check_obstacles(facts)
     if options.pid is not None:
         facts = _with_pid(facts, options, options.pid)
-    targets = planner.targets(facts, options, probeset.builtin(), chosen)
+    targets = daemons.targets(facts, options, probeset.builtin(), chosen)
     check_probe_set(targets, _caller(options))
     libraries: list[tuple[Library, int | None]] = [
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
@@ -74,7 +74,7 @@ def prepare(
     return facts, replace(plan, dear=dear)
 
 
-def check_probe_set(targets: Sequence[planner.Target], user: User | None) -> None:
+def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> None:
     """Error: a probe set of the user's own would probe a daemon that the user may not read."""
     probed = [t for t in targets if t.groups and t.probe_set and t.probe_set.own]
     if user is None or not probed:
@@ -128,7 +128,7 @@ def _with_pid(facts: HostFacts, options: Options, pid: int) -> HostFacts:
         raise Error(f"there is no process {pid}")
     wanted = facts.mounts
     if options.mounts:
-        wanted = tuple(planner.mount_of(facts, path) for path in options.mounts)
+        wanted = tuple(daemons.mount_of(facts, path) for path in options.mounts)
     connections = fuse_connections(files, pid, fuse_descriptors(files, pid))
     shown = bool(connections - {None}) or shows_connections(files)
     served = permissions.served(pid, connections, shown, facts.mounts, wanted)
@@ -149,13 +149,13 @@ def _chosen(text: str | None, user: User | None) -> probeset.ProbeSet | None:
     known = {probe_set.name: probe_set for probe_set in probeset.builtin()}
     name, *extra = text.split("+")
     if name in known:
-        return planner.select(known[name], extra)
+        return daemons.select(known[name], extra)
     if "/" not in text and not name.endswith(".toml"):
         names = ", ".join(sorted(known))
         raise Error(f"there is no probe set {name}", f"there are: {names}", "--fs PATH.toml")
     if extra and exists(text, user):
         name, extra = text, []
-    return planner.select(probeset.load(Path(name), user), extra)
+    return daemons.select(probeset.load(Path(name), user), extra)
 
 
 def check_feedback(output: Output, plan: ProbePlan) -> None:

@@ -26,7 +26,7 @@ from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import end_children
 from fusetools.host.probe import read_host
 from fusetools.host.selftest import self_test_unique
-from fusetools.plan import planner
+from fusetools.plan import daemons
 
 pytestmark = pytest.mark.live
 FUSETOOLS = Path(sys.executable).with_name("fusetools")
@@ -74,7 +74,7 @@ def test_which_code_keeps_frame_pointers(sample_mount: Mounter) -> None:
             assert share == pytest.approx(theirs or 0.0, abs=1e-4), library.path
     described = {m["path"]: m["stacks"] for m in json.loads(doctor("--json").stdout)["mounts"]}
     stacks = described[str(shipped.path)]
-    without = planner.without_frame_pointers(mount_at(facts, shipped.path))
+    without = daemons.without_frame_pointers(mount_at(facts, shipped.path))
     assert {shipped.library.name, "libc.so.6"} <= set(without)
     assert stacks.startswith(f"stacks of the daemon: {without[0]}, ")
     assert stacks.endswith("keep no frame pointers: record copies the stacks of its waits")

@@ -25,8 +25,9 @@ from fusetools.experiments.folder import Folder, Run
 from fusetools.host.facts import Mount
 from fusetools.host.files import bounded
 from fusetools.output import Output, Owner, new_directory, new_file
+from fusetools.plan.daemons import Target
 from fusetools.plan.experiment import Experiment
-from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.planner import ProbePlan
 from fusetools.record import session
 from fusetools.record.preflight import check_feedback
 from fusetools.record.scratch import Note, Scratch, reclaim

@@ -15,7 +15,8 @@ from fusetools.host.asuser import as_user, exists, may_read_memory, read_input
 from fusetools.host.facts import Library, Mount
 from fusetools.output import Owner
 from fusetools.plan import permissions, probeset
-from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.daemons import Target
+from fusetools.plan.planner import ProbePlan
 from fusetools.record.preflight import check_daemons
 from fusetools.record.workload import User
 

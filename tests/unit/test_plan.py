@@ -18,13 +18,14 @@ from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
-from fusetools.plan import planner, tasks
+from fusetools.plan import callbacks, collectors, daemons, planner, tasks
 from fusetools.plan.bundles import bundled
+from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
 from fusetools.plan.options import DETAILS, Caller, Options, Workload, stream
-from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.planner import ProbePlan
 from fusetools.plan.probeset import builtin
 from fusetools.reasons import Code
 from fusetools.record.attached import RANGES, ranges
@@ -113,8 +114,8 @@ def targets(facts: HostFacts, options: Options, fs: str | None = None) -> tuple[
     chosen = None
     if fs:
         name, *extra = fs.split("+")
-        chosen = planner.select(next(one for one in sets if one.name == name), extra)
-    return planner.targets(facts, options, sets, chosen)
+        chosen = daemons.select(next(one for one in sets if one.name == name), extra)
+    return daemons.targets(facts, options, sets, chosen)
 
 
 def make(
@@ -316,7 +317,7 @@ def test_details() -> None:
         "raw_syscalls:sys_enter",
         "raw_syscalls:sys_exit",
     }
-    assert names[2] - names[1] == {planner.CLOCK}
+    assert names[2] - names[1] == {collectors.CLOCK}
     assert not any(event.stack for plan in plans[:2] for event in plan.events)
     assert plans[1].probes == plans[2].probes
     # Names of files answer other questions than latency does.
@@ -369,12 +370,12 @@ def test_ftrace_records_what_has_no_stack() -> None:
     stacks = by_ftrace(facts, Options(Workload(("x",))))
     assert {name for name, by in stacks.items() if False in by} == {
         "sched:sched_switch",
-        planner.CLOCK,
+        collectors.CLOCK,
         "raw_syscalls:sys_enter",  # copies of the daemon's stacks, in calls in which it waits
     }
     # ftrace gets the numbers of all threads of the workload.
     assert stacks["sched:sched_switch"] == stacks["raw_syscalls:sys_enter"] == {False, True}
-    assert stacks[planner.CLOCK] == {False} and stacks[THREADS] == {True}
+    assert stacks[collectors.CLOCK] == {False} and stacks[THREADS] == {True}
     plan = make(facts, Options(Workload(("x",))))
     assert plan.by_pid and not plan.switch_records
     assert not any(event.workload for event in plan.events)
@@ -583,7 +584,7 @@ def test_a_library_that_cannot_be_read() -> None:
     odd = replace(library("libfuse3.so.3", 77), host_path="/srv/x")
     other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
     facts = host("6.18", mount(), other)
-    found = planner.targets(facts, Options(), builtin())
+    found = daemons.targets(facts, Options(), builtin())
     plan = planner.plan(facts, Options(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
     (lack,) = [one for one in plan.missing if one.code is Code.FILE_UNREADABLE]
     assert (lack.subject["part"], lack.subject["path"]) == ("daemon", "/x")
@@ -591,7 +592,7 @@ def test_a_library_that_cannot_be_read() -> None:
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
-    plan = planner.plan(facts, Options(), planner.targets(facts, Options(), builtin()), SYMBOLS, {})
+    plan = planner.plan(facts, Options(), daemons.targets(facts, Options(), builtin()), SYMBOLS, {})
     assert [m.subject["path"] for m in plan.missing if m.code is Code.FILE_UNNAMED] == ["/x"]
 
 
@@ -602,7 +603,7 @@ def test_a_process_that_serves_other_mounts_too() -> None:
 
     def shared(*paths: str) -> list[tuple[object, str]]:
         options = Options(mounts=paths)
-        found = planner.targets(facts, options, builtin())
+        found = daemons.targets(facts, options, builtin())
         plan = planner.plan(facts, options, found, SYMBOLS, PLAIN, OWN)
         shared_ones = [one for one in plan.missing if one.code is Code.DAEMON_SHARED]
         return [(one.subject, one.fix) for one in shared_ones]
@@ -770,7 +771,7 @@ def test_arguments_of_go_are_in_registers_since_1_18() -> None:
     ],
 )
 def test_names_of_events(function: str, shown: str, event: str) -> None:
-    assert planner.short_name(function) == shown
+    assert callbacks.short_name(function) == shown
     assert words.event_name(shown) == event
 
 
@@ -781,7 +782,7 @@ def test_what_compilers_append() -> None:
     names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
     facts = host()
-    found = planner.targets(facts, Options(), builtin())
+    found = daemons.targets(facts, Options(), builtin())
     plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
     plan = planner.plan(facts, Options(), found, symbols, plain)
     entries = [p for p in plan.probes if p.role == "entry"]
@@ -799,7 +800,7 @@ def test_long_names_stay_apart() -> None:
     chosen = replace(builtin()[0], groups=(group,))
     facts = host()
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
-    found = planner.targets(facts, Options(), (), chosen)
+    found = daemons.targets(facts, Options(), (), chosen)
     plan = planner.plan(facts, Options(), found, symbols, {})
     events = [p.event for p in plan.probes]
     assert len(set(events)) == 6 and all(len(e.partition(":")[2]) < 64 for e in events)
@@ -882,7 +883,7 @@ def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
     """Its arguments may read any memory of a process."""
     for facts in (host(), replace(host(), pid_max=1 << 22)):
         own = replace(next(one for one in builtin() if one.name == "cvmfs"), own=True)
-        found = planner.targets(facts, Options(Workload(("x",))), builtin(), own)
+        found = daemons.targets(facts, Options(Workload(("x",))), builtin(), own)
         plan = planner.plan(facts, Options(Workload(("x",))), found, SYMBOLS, PLAIN, OWN)
         plan = bundled(facts, plan)
         probed = {probe.recorded_as: probe.function for probe in plan.probes if not probe.in_kernel}
@@ -952,7 +953,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
     own = replace(CALLBACKS, frame_pointers=1.0)
     client = mount(libraries=(libc, own, FUSE))
-    assert planner.without_frame_pointers(client) == ("libc.so.6",)
+    assert daemons.without_frame_pointers(client) == ("libc.so.6",)
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
     sleeps = f"{mine} && prev_state & 2"
@@ -981,7 +982,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert text.startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
     assert Threads(daemons=range(999)).filled(only).startswith("(common_pid == -1) && ")
     # The samples concern all processes.
-    assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
+    assert {e.stack for e in make(facts, auto).events if e.name == collectors.CLOCK} == {"fp"}
 
     # Each daemon is judged by its own files; if all keep frame pointers, or another way is
     # requested, nothing is copied.
