@@ -117,47 +117,6 @@ class Scan(Answer):
     events: list[tuple[str, int]]  # all events of the recording, with their number of samples
     series: list[Series]
 
-class CallColumns(TypedDict):
-    """Columns of calls by start. System calls are included if they made a request."""
-
-    layer: bytes  # u8: 0 syscall, 1 kernel, 2 request (never), 3 daemon
-    function: bytes  # u16, index into `functions`
-    start: bytes  # u64, ns on the recording's clock
-    duration: bytes  # u64, ns
-    pid: bytes  # i32
-    tid: bytes  # i32
-    unique: bytes  # u64, 0 if unknown
-
-class RequestColumns(TypedDict):
-    """Columns of requests by begin. Unknown values are 0."""
-
-    connection: bytes  # u64
-    unique: bytes  # u64
-    opcode: bytes  # u32
-    begin: bytes  # u64, ns on the recording's clock
-    end: bytes  # u64
-    error: bytes  # i32, negated errno
-    pid: bytes  # i32, the caller's
-    tid: bytes  # i32, the caller's
-    callback_start: bytes  # u64
-    callback_end: bytes  # u64
-    sent: bytes  # u64, copied to the daemon
-    woken: bytes  # u64, the caller runs again
-
-class Columns(TypedDict):
-    functions: list[str]
-    calls: CallColumns
-    requests: RequestColumns
-
-class Stories(Answer):
-    """Requests' stories. `stories`: columns by start, as in `fusetools.results.stories.Stories`."""
-
-    stories: dict[str, bytes]
-    operations: list[str]
-    fates: list[str]
-    marks: list[str]  # names of the columns of times, in order
-    comms: list[str]
-
 class Durations(TypedDict):
     """Figures of durations in ns; percentiles as in `Series`."""
 
@@ -674,11 +633,48 @@ def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) 
     filter does not exist.
     """
 
-def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
-    """Return all matched calls and begun requests as little-endian arrays."""
+class Table:
+    """A table: a pass over the recording for each stream (Arrow PyCapsule interface)."""
 
-def stories(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Stories:
-    """Return all time stamps and threads of each request as little-endian arrays."""
+    def columns(self) -> list[str]: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+def requests(
+    path: str | PathLike[str],
+    catalogue: Sequence[Row],
+    filters: Filters,
+    mounts: Mapping[int, str],
+) -> Table:
+    """Return the requests, in order of completion. ``mounts``: mount points by connection."""
+
+def calls(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Table:
+    """Return the matched calls of all layers, in order of completion."""
+
+def waits(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Table:
+    """Return the waits of the graph "off-cpu", as soon as each is known to be shown."""
+
+def stacks(weight: str, stacks: Sequence[tuple[str, int]]) -> Table:
+    """Return given stacks. ``weight``: name of the weights' column."""
+
+def durations(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, daemon: bool
+) -> dict[str, bytes]:
+    """Return little-endian u64 by operation: ns of requests by begin.
+
+    ``daemon``: of the daemon's callbacks instead."""
+
+def lengths(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """Return (requests, their bytes with headers) by operation: of requests, and of replies.
+
+    Only requests without an error whose length is known count."""
+
+def spans(path: str | PathLike[str], catalogue: Sequence[Row]) -> list[tuple[int, int, int]]:
+    """Return (thread, begin, ns) of each call of the catalogue's functions.
+
+    If none has a return: of each request."""
 
 def flame(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Flame:
     """Return stacks for a flame graph, of the events with a row "stack" in the catalogue."""

@@ -5,11 +5,11 @@
 >>> recording.counts("lookup").counts[0].count  # doctest: +SKIP
 1796
 
-Single calls, requests and stories are numpy columns; only these need numpy:
+Requests and single calls are Arrow tables, for pyarrow, polars, pandas, DuckDB and others:
 
->>> calls = recording.calls("lookup")  # doctest: +SKIP
->>> slow = calls.duration_ns > 1_000_000  # ns  # doctest: +SKIP
->>> calls.start_ns[slow & calls.of("cvmfs_lookup")]  # doctest: +SKIP
+>>> import polars
+>>> requests = polars.DataFrame(recording.requests())  # doctest: +SKIP
+>>> requests.group_by("operation").agg(polars.col("duration_ns").max())  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fusetools import extras
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 
 if TYPE_CHECKING:
-    from fusetools.results.calls import Calls, RequestColumns
     from fusetools.results.count import Counts
     from fusetools.results.errors import Errors
     from fusetools.results.export import Exported
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from fusetools.results.show import Shown
     from fusetools.results.slow import Slowest
     from fusetools.results.stages import Stages
-    from fusetools.results.stories import Stories
+    from fusetools.results.table import Table
     from fusetools.results.why import Why
     from fusetools.session import Session
 
@@ -43,10 +41,6 @@ if TYPE_CHECKING:
 def open(path: str | os.PathLike[str] = "perf.data") -> Recording:
     """Open a recording. Raises fusetools.Error if it cannot be read."""
     return Recording(path)
-
-
-def _need_numpy() -> None:
-    extras.need("numpy", "single calls and requests are its arrays", "pip install numpy")
 
 
 class Recording:
@@ -94,26 +88,41 @@ class Recording:
 
         return count(self._source, regex, layers, filters or Filters())
 
-    def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
-        """Return single calls as numpy columns; patterns as in hist()."""
-        _need_numpy()
-        from fusetools.answers.calls import calls
+    def calls(self, *patterns: str, filters: Filters | None = None) -> Table:
+        """Return the matched calls of all layers as a table; patterns as in hist()."""
+        from fusetools.answers.tables import calls
 
         return calls(self._source, patterns, filters or Filters())
 
-    def requests(self, filters: Filters | None = None) -> RequestColumns:
-        """Return FUSE requests as numpy columns."""
-        _need_numpy()
-        from fusetools.answers.calls import requests
+    def requests(self, filters: Filters | None = None) -> Table:
+        """Return the FUSE requests as a table: times, stages, caller, file, thread of the daemon.
+
+        Its columns: see fusetools.results.table."""
+        from fusetools.answers.tables import requests
 
         return requests(self._source, filters or Filters())
 
-    def stories(self, filters: Filters | None = None) -> Stories:
-        """Return all time stamps and threads of each request, as numpy columns."""
-        _need_numpy()
-        from fusetools.answers.stories import stories
+    def waits(
+        self,
+        *patterns: str,
+        filters: Filters | None = None,
+        states: Sequence[str] = (),
+        everything: bool = False,
+    ) -> Table:
+        """Return waits off the CPU, with their stacks, as a table; arguments as in stacks().
 
-        return stories(self._source, filters or Filters())
+        A wait that was first blocked, then runnable has a row for each of the two."""
+        from fusetools.answers.tables import waits
+
+        return waits(self._source, patterns, filters or Filters(), states, everything)
+
+    def durations(self, daemon: bool = False) -> dict[str, bytes]:
+        """Return the requests' durations by operation: ns as little-endian int64, by begin.
+
+        ``daemon``: of the daemon's callbacks instead."""
+        from fusetools.answers.tables import durations
+
+        return durations(self._source, daemon)
 
     def stages(
         self,

@@ -83,9 +83,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
             def scan(self, path: str, *question: Any) -> Any:
                 return by_name[path].scan(path, *question)
 
-            def columns(self, path: str, *question: Any) -> Any:
-                return by_name[path].columns(path, *question)
-
             def graph(self, path: str, *question: Any) -> Any:
                 return by_name[path].graph(path, *question)
 

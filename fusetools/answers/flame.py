@@ -44,26 +44,9 @@ def flame(
     if graph == "graph":
         return _call_graph_stacks(source, patterns, filters, everything)
     session = source.session
-    _check_symbols(kallsyms, symfs)
-    if source.detail != "stacks":
-        why, again = f"recorded with --detail {source.detail}", source.with_detail("stacks")
-        raise Error(f"{source.path.name} holds no stacks", why, again)
-    by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
-    probes = question(source.path.name, graph, source.catalogue, source.described, by_request)
-    sides = {layer == "daemon" for layer in layers}
-    ask: core.native.Ask = {
-        "graph": graph,
-        "all": everything,
-        "states": states,
-        "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
-        "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
-        "filters": source.core_filters(filters),
-        "operations": operations(patterns, source.path),
-    }
-    if kallsyms is not None:
-        ask["kallsyms"] = kallsyms
-    if symfs is not None:
-        ask["symfs"] = symfs
+    probes, ask = prepare(
+        source, graph, patterns, layers, filters, states, everything, kallsyms, symfs
+    )
     answer = source.query(core.native.flame, probes, ask)
     selection = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
     selection += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
@@ -109,6 +92,42 @@ def flame(
         facts=source.facts(answer, filters),
         outside=amount("outside"),
     )
+
+
+def prepare(
+    source: Source,
+    graph: str,
+    patterns: Sequence[str],
+    layers: Sequence[str],
+    filters: Filters,
+    states: Sequence[str],
+    everything: bool,
+    kallsyms: str | None,
+    symfs: str | None,
+) -> tuple[list[Probe], core.native.Ask]:
+    """Return the rows of the catalogue and the question for the core; arguments as in flame()."""
+    session = source.session
+    _check_symbols(kallsyms, symfs)
+    if source.detail != "stacks":
+        why, again = f"recorded with --detail {source.detail}", source.with_detail("stacks")
+        raise Error(f"{source.path.name} holds no stacks", why, again)
+    by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
+    probes = question(source.path.name, graph, source.catalogue, source.described, by_request)
+    sides = {layer == "daemon" for layer in layers}
+    ask: core.native.Ask = {
+        "graph": graph,
+        "all": everything,
+        "states": states,
+        "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
+        "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
+        "filters": source.core_filters(filters),
+        "operations": operations(patterns, source.path),
+    }
+    if kallsyms is not None:
+        ask["kallsyms"] = kallsyms
+    if symfs is not None:
+        ask["symfs"] = symfs
+    return probes, ask
 
 
 def _call_graph_stacks(

@@ -105,21 +105,8 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
     ``layer``: "request" (from queue to end), or "daemon" (calls of callbacks)."""
     import numpy as np
 
-    stories = recording.stories()
-    begin, end = (
-        (stories.begin_ns, stories.end_ns)
-        if layer == "request"
-        else (stories.callback_enter_ns, stories.callback_return_ns)
-    )
-    if layer == "request":
-        end = stories.until_ns  # includes requests without a reply
-    whole = (begin > 0) & (end >= begin)
-    by_operation = {}
-    for name in stories.operations:
-        own = whole & stories.of(name)
-        if own.any():
-            by_operation[name] = (end[own] - begin[own]).astype(np.int64)
-    return by_operation
+    found = recording.durations(layer == "daemon")
+    return {name: np.frombuffer(raw, "<i8") for name, raw in found.items()}
 
 
 def _of_calls(values: Durations | None) -> tuple[Figures, Values]:

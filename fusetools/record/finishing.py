@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -299,18 +298,10 @@ class Finishing(Things):
         if any(p.role == "return" for p in pairs):
             ours = [p for p in pairs if p.function == function]
         rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
-        seen = native.columns(str(whole), rows, {})
-        if any(p.role == "return" for p in ours):
-            calls = seen["calls"]
-            tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
-            spans = zip(tids, starts, array("Q", calls["duration"]))
-        else:  # who waits does so while the request is under way
-            requests = seen["requests"]
-            tids, starts = array("i", requests["tid"]), array("Q", requests["begin"])
-            ends = array("Q", requests["end"])
-            spans = zip(tids, starts, (max(e - b, 0) for b, e in zip(starts, ends)))
+        # Who waits does so while the request is in flight.
+        spans = native.spans(str(whole), rows)
         at = symbols.kernel_address(Files(Path("/")), function)
-        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, list(spans))
+        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, spans)
 
     def _session(self) -> Session:
         facts, outcome, options = self.facts, self.outcome, self.options

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fusetools import core
 from fusetools.reasons import Reason
 from fusetools.results.facts import Facts
 from fusetools.results.rows import MOST, table
+from fusetools.results.table import Table
 from fusetools.results.units import Ns
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
@@ -96,6 +98,20 @@ class Stacks:
     outside: Amount = NONE
 
     JSON_HIDDEN = ("stacks", "kinds", "facts")
+
+    def _table(self) -> Table:
+        """Return an Arrow table of ``stack`` and ``time_ns``, or else ``samples``."""
+        weight, factor = {"us": ("time_ns", 1000), "ns": ("time_ns", 1)}.get(
+            self.unit, ("samples", 1)
+        )
+        rows = [(stack, round(value * factor)) for stack, value in self.stacks.items()]
+        return Table("stacks", self.facts.name, core.native.stacks(weight, rows))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._table().__arrow_c_schema__()
 
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self.graph, self.selection)))

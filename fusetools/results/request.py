@@ -82,7 +82,7 @@ class Request:
     mount point if ``whole``. ``inode``: the file's, also if a lookup found it. ``name``: the
     callback's argument, a file's or an attribute's name. ``size_bytes`` and ``offset_bytes``: as
     requested. ``answered_bytes``: size of the reply without its header. ``marks_ns``: times by mark
-    (see fusetools.results.stories). ``stages``: as in ``Stages``; ``parts_ns``: the parts of each
+    (see fusetools.results.table). ``stages``: as in ``Stages``; ``parts_ns``: the parts of each
     stage in the same order, as in ``Stage``, empty if unknown. ``handed``: another, unknown thread
     than the reader worked on it. ``reader`` and ``replier``: threads that read and answered it.
     ``refused``: error with which the kernel refused its answer, "" if it did not; ``dropped``: its

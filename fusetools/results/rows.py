@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 MOST = 50  # maximum number of rows of a table
 
@@ -23,30 +23,6 @@ class Rows:
         rows = [fields(row) for row in getattr(self, self.ROWS)[:MOST]]
         shown = [key for key in rows[0] if _fit(row[key] for row in rows)] if rows else []
         return table(repr(self), shown, ([row[key] for key in shown] for row in rows))
-
-
-class Columns:
-    """Base class of results with numpy columns of equal length.
-
-    If there is a tuple "fates", then the column "fate" holds indices into it.
-    """
-
-    def columns(self) -> dict[str, Sequence[object]]:
-        """Return the columns by name."""
-        return {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns().values())))
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} rows, {len(self.columns())} columns>"
-
-    def _repr_html_(self) -> str:
-        shown = []
-        for name, column in self.columns().items():
-            names = getattr(self, f"{name}s", None)
-            shown.append([names[i] for i in column[:MOST]] if names else column[:MOST])
-        return table(repr(self), self.columns(), zip(*shown))
 
 
 def table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

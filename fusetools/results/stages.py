@@ -52,7 +52,7 @@ class OperationStages:
     """The requests of one operation: either its synchronous or its asynchronous ones (``waits``).
 
     ``key``: the group's key, "" without grouping, None if unknown. ``unmatched``: number by fate,
-    as in fusetools.results.stories. ``timed``: number of requests with a known end: matched ones,
+    as in fusetools.results.table. ``timed``: number of requests with a known end: matched ones,
     and unanswered ones, which count until the recording's end or their caller's return.
     ``total_ns``: time of all timed requests, the sum of the stages' totals. ``mean_ns``,
     ``p50_ns``, ``p99_ns`` and ``max_ns`` are None without timed requests. Values from ``least_ns``

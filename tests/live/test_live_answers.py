@@ -9,6 +9,7 @@ from typing import Any
 import affairs
 import narrow
 import pytest
+from columns import Columns
 from recording import opened, printed
 from sample import BUILD, Mounter, SampleMount
 
@@ -58,11 +59,11 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     # some calls are not affected.
     cost = facts.probe_cost_ns
     assert cost is not None
-    calls = recording.calls("cvmfs_*")
+    calls = Columns(recording.calls("cvmfs_*"))
     for name, h in truth.items():
         mine = calls.of(name)
         assert len(calls.duration_ns[mine]) == h.total
-        columns = (calls.unique, calls.start_ns, calls.duration_ns)
+        columns = (calls.unique, calls.begin_ns, calls.duration_ns)
         recorded = sorted(zip(*(column[mine].tolist() for column in columns)))
         noted = sorted(
             (call.unique, call.entered, call.left)

@@ -15,6 +15,7 @@ from typing import Any
 import affairs
 import pytest
 import trace_format
+from columns import Columns
 from recording import recorded
 from sample import BUILD, Mounter, SampleMount
 from truth import Stock, overlap, own_calls
@@ -276,11 +277,11 @@ def test_the_trace_of_many_callers(sample_mount: Mounter, tmp_path: Path) -> Non
     recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} mixed {mount.path}")
     exported = recording.export(str(tmp_path / "trace.json"), "perfetto")
     trace = json.loads((tmp_path / "trace.json").read_text())
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     assert exported.requests == len(stories.begin_ns)
     trace_format.check(trace["traceEvents"])
     phases = Counter(e["ph"] for e in trace["traceEvents"])
-    begun = (stories.begin_ns > 0) & ((stories.waits == 1) | (stories.syscall >= 0))
+    begun = (stories.begin_ns > 0) & ((stories.waits == 1) | (stories.syscall != ""))
     served = int((begun & (stories.daemon_tid >= 0) & (stories.read_ns > 0)).sum())
     assert phases["s"] == phases["f"] == served
     spans = [e for e in trace["traceEvents"] if e["ph"] == "X" and "args" in e]

@@ -18,12 +18,12 @@ from typing import Any, Callable
 import mounts
 import numpy as np
 import pytest
+from columns import Columns
 from mounts import mount_entry, wait_until
 from recording import printed, recorded, run
 
 import fusetools
 from fusetools.names import OPCODES
-from fusetools.results.stories import Stories
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
@@ -104,8 +104,8 @@ def ring_mount(uringfs: Path, tmp_path: Path) -> Iterator[RingMounter]:
             subprocess.run(["umount", "-l", one.path], check=True)
 
 
-def operations(stories: Stories) -> Counter[str]:
-    return Counter(stories.operations[n] for n in stories.operation)
+def operations(stories: Columns) -> Counter[str]:
+    return Counter(stories.operation.tolist())
 
 
 def folded(data: Path, graph: str) -> dict[str, float]:
@@ -131,7 +131,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     recorded(data, "--mount", mount.path, "--", sys.executable, "-c", WORK, mount.path)
     ring, device = mount.end()
     recording = fusetools.open(data)
-    stories = recording.stories()
+    stories = Columns(recording.requests())
 
     # Another program's look at all mounts (statfs) does not belong to the workload.
     assert device == {"init": 1}
@@ -140,7 +140,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
         counts.pop("statfs", None)
     lookups = CALLERS * EACH
     assert found == ring == {"lookup": lookups, "getattr": lookups}
-    assert {stories.fates[fate] for fate in stories.fate} == {"matched"}
+    assert stories.fated("matched").all()
     assert stories.ring.all()
 
     # Each request was taken after it had begun and before it was answered.
@@ -148,7 +148,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     for earlier, later in zip(marks, marks[1:]):
         assert (earlier > 0).all() and (earlier <= later).all()
     asleep = DELAY * 1_000_000
-    lookup = stories.operation == stories.operations.index("lookup")
+    lookup = stories.of("lookup")
     assert ((stories.reply_ns - stories.read_ns)[lookup] >= asleep).all()
 
     # The daemon slept that long for these requests in total, and not while it waited for the next
@@ -223,7 +223,7 @@ def test_files_that_the_kernel_reads_itself(ring_mount: RingMounter, tmp_path: P
     recorded(data, "--mount", mount.path, "--", "sh", "-c", script)
     ring, _ = mount.end()
     recording = fusetools.open(data)
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     found = operations(stories)
     ring.pop("statfs", None)
     found.pop("statfs", None)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from affairs import Call
+from columns import Columns
 from mounts import end_with_the_test
 from recording import opened, printed
 from sample import BUILD, Mounter, SampleMount, until
@@ -51,13 +52,13 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
         )
     )
     recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
-    stories, calls = recording.stories(), own_calls(mount)
+    stories, calls = Columns(recording.requests()), own_calls(mount)
     stock = Stock(recording.path, mount)
     found = hold(stories, stock)
     counted: Counter[str] = Counter()
     for key, call in calls.items():
         seen, i = stock.seen[key], found[key]
-        name = stories.operations[stories.operation[i]]
+        name = stories.operation[i]
         assert name == call.operation
         counted[name] += 1
         # Every time that the daemon noted lies in its stage.
@@ -111,10 +112,14 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
 
     Return, for each request, the ns for which its thread was in other calls, by the daemon's list.
     """
-    stories, stock, calls = recording.stories(), Stock(recording.path, mount), own_calls(mount)
+    stories, stock, calls = (
+        Columns(recording.requests()),
+        Stock(recording.path, mount),
+        own_calls(mount),
+    )
     waited, total = [], 0
     for key, i in hold(stories, stock).items():
-        if stories.operations[stories.operation[i]] != operation:
+        if stories.operation[i] != operation:
             continue
         seen = stock.seen[key]
         no_thread, no_cpu = int(stories.no_thread_ns[i]), int(stories.no_cpu_ns[i])
@@ -237,8 +242,8 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     assert ("release", True) not in by_operation
 
     # A system call's requests, one after the other, and the rest are the call, exactly.
-    stories = recording.stories()
-    waits = (stories.waits == 1) & stories.fated("matched") & (stories.syscall >= 0)
+    stories = Columns(recording.requests())
+    waits = (stories.waits == 1) & stories.fated("matched") & (stories.syscall != "")
     whole: dict[tuple[int, int], int] = {}
     total = 0
     order = np.lexsort((stories.begin_ns, stories.tid))
@@ -264,12 +269,12 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     # A call with such a switch is not checked.
     assert len(whole) + unseen > 5_000
     assert unseen <= 2 * missing_switches(found)  # of the previous one, of the next one
-    columns = recording.calls()
-    syscalls = columns.layer == 0
+    columns = Columns(recording.calls())
+    syscalls = columns.layer == "syscall"
     entries = {
         (int(tid), int(start)): int(ns)
         for tid, start, ns in zip(
-            columns.tid[syscalls], columns.start_ns[syscalls], columns.duration_ns[syscalls]
+            columns.tid[syscalls], columns.begin_ns[syscalls], columns.duration_ns[syscalls]
         )
     }
     assert all(entries[call] == ns for call, ns in whole.items())
@@ -284,7 +289,7 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
     files = " ".join(str(mount.path / f"dir-00/file-{i:03}") for i in range(20))
     script = f"cat {mount.path}/big {files} > /dev/null"
     recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     read = stories.of("read")
     assert read.sum() > 10 and stories.fated("matched")[read].all()
     woken = read & (stories.waits == 1)
@@ -337,7 +342,7 @@ def test_several_mounts(sample_mount: Mounter, tmp_path: Path) -> None:
         str(one.path): 211,
         str(other.path): 307,
     }
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     at = hold(stories, Stock(recording.path, one, other))
     for mount in (one, other):
         for key, call in own_calls(mount).items():

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from columns import Columns
 from mounts import wait_until
 from recording import opened
 from sample import BUILD, Mounter
@@ -60,7 +61,7 @@ def test_each_wake_up_is_when_stock_perf_sees_the_caller_run(
     with switches(tmp_path) as stock:
         recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
     assert not [why for why in recording.session.missing if why.code is Code.SWITCHES_MISSING]
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     waits = stories.waits == 1
     slept = 0
     for tid, end, runs in zip(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import affairs
 import numpy as np
 import script
+from columns import Columns
 
 import fusetools
 from fusetools.reasons import Code
@@ -22,7 +23,6 @@ from fusetools.reasons import Code
 if TYPE_CHECKING:
     from sample import SampleMount
 
-    from fusetools.results.stories import Stories
 
 # System calls by which a thread takes a request: read, splice.
 READ = (0, 275) if platform.machine() == "x86_64" else (63, 76)
@@ -156,7 +156,7 @@ OF_DAEMON = ("read", "callback_enter", "callback_return")
 MARKS = ("sys_enter", "begin", *OF_DAEMON, "reply", "end", "runs", "sys_exit")
 
 
-def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
+def hold(stories: Columns, stock: Stock) -> dict[tuple[int, int], int]:
     """Compare each answered request with stock perf's times. Return the places in the stories."""
     found = {}
     for i in np.flatnonzero(stories.fated("matched")):

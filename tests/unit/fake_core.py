@@ -123,9 +123,6 @@ class FakeCore:
             ],
         }
 
-    def columns(self, path: str, catalogue: list[Any], filters: dict[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
-
     def graph(
         self, path: str, catalogue: list[Any], filters: dict[str, Any], calls: bool
     ) -> dict[str, Any]:

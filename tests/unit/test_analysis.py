@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
+from columns import Columns
 
 from fusetools import _core
 
@@ -371,26 +371,19 @@ def test_system_calls_that_made_requests(name: str, tmp_path: Path) -> None:
             check(series, expected[key])
 
 
-def arrays(columns: dict[str, bytes]) -> dict[str, np.ndarray]:
-    found = {name: np.frombuffer(data, TYPES.get(name, "<u8")) for name, data in columns.items()}
-    assert len({len(array) for array in found.values()}) == 1
-    return found
-
-
 def test_columns(newest: Kernel) -> None:
     catalogue = functions(newest.path) + REQUESTS + SYSTEM_CALLS
-    columns = _core.columns(newest.path, catalogue, {})
-    requests = arrays(columns["requests"])  # type: ignore[arg-type]
+    requests = Columns(_core.requests(newest.path, catalogue, {}, {}))
     pairs = [
         *pair_requests(newest.events, "fuse:fuse_request_send", "fuse:fuse_request_end", "req")
     ]
-    assert requests["begin"].tolist() == [a.time for a, _ in pairs]
-    assert requests["end"].tolist() == [b.time for _, b in pairs if b]
-    assert requests["unique"].tolist() == [a.number("req") for a, _ in pairs]
-    assert requests["opcode"].tolist() == [a.number("opcode") for a, _ in pairs]
-    assert requests["connection"].tolist() == [a.number("connection") for a, _ in pairs]
-    assert requests["error"].tolist() == [b.number("error") for _, b in pairs if b]
-    assert requests["tid"].tolist() == [a.tid for a, _ in pairs]
+    assert requests.begin_ns.tolist() == [a.time for a, _ in pairs]
+    assert requests.end_ns.tolist() == [b.time for _, b in pairs if b]
+    assert requests.unique.tolist() == [a.number("req") for a, _ in pairs]
+    assert requests.opcode.tolist() == [a.number("opcode") for a, _ in pairs]
+    assert requests.connection.tolist() == [a.number("connection") for a, _ in pairs]
+    assert requests.error.tolist() == [b.number("error") for _, b in pairs if b]
+    assert requests.tid.tolist() == [a.tid for a, _ in pairs]
     # Callbacks by number: every request except the flush has one.
     callbacks = {}
     for event in newest.events:
@@ -400,23 +393,21 @@ def test_columns(newest: Kernel) -> None:
             callbacks[event.number("unique")] = (event.time, next(leave).time)
     expected = [callbacks.get(a.number("req"), (0, 0)) for a, _ in pairs]
     assert expected.count((0, 0)) == 1
-    found = zip(requests["callback_start"].tolist(), requests["callback_end"].tolist())
+    found = zip(requests.callback_enter_ns.tolist(), requests.callback_return_ns.tolist())
     assert [*found] == expected
 
-    calls = arrays(columns["calls"])  # type: ignore[arg-type]
-    assert (np.diff(calls["start"].astype("i8")) >= 0).all()
-    names = np.array(columns["functions"])[calls["function"]]
-    for layer, number in (("kernel", 1), ("daemon", 3)):
+    calls = Columns(_core.calls(newest.path, catalogue, {}))
+    for layer in ("kernel", "daemon"):
         expected_durations, _ = durations(newest.events, f"fuse_{layer}")
         for function, ns in expected_durations.items():
-            chosen = (names == function) & (calls["layer"] == number)
-            assert sorted(calls["duration"][chosen].tolist()) == sorted(ns), function
-    made = calls["layer"] == 0
+            chosen = calls.of(function) & (calls.layer == layer)
+            assert sorted(calls.duration_ns[chosen].tolist()) == sorted(ns), function
+    made = calls.layer == "syscall"
     assert made.any()
     entered = {(SYSCALLS.get(n), e.time) for n, e, _ in system_calls(newest.events)}
-    assert set(zip(names[made].tolist(), calls["start"][made].tolist())) <= entered
-    opened = names.tolist().index("cvmfs_open")
-    assert calls["unique"][opened] in {
+    assert set(zip(calls.function[made], calls.begin_ns[made].tolist())) <= entered
+    opened = calls.unique[calls.of("cvmfs_open")]
+    assert int(opened[0]) in {
         e.number("unique") for e in newest.events if e.name == "fuse_daemon:cvmfs_open"
     }
 
@@ -468,7 +459,7 @@ def test_mistakes(tmp_path: Path, cvmfs: Path) -> None:
     ):
         for ask in (
             lambda p: _core.scan(p, REQUESTS, {}),
-            lambda p: _core.columns(p, REQUESTS, {}),
+            lambda p: _core.requests(p, REQUESTS, {}, {}).__arrow_c_stream__(),
             _core.describe,
         ):
             with pytest.raises(_core.CoreError) as caught:

@@ -17,6 +17,7 @@ import collapse
 import data
 import golden
 import pytest
+from columns import Columns
 from fixtures import Invoke
 
 import fusetools
@@ -182,7 +183,7 @@ def test_what_lies_in_requests_is_all_there_is_of_their_waits(client: tuple[Path
 def test_requests_are_as_wide_as_their_callers_waited(client: tuple[Path, Path]) -> None:
     recording = fusetools.open(client[0])
     shown = recording.stacks("requests", kallsyms=str(client[1]))
-    stories = recording.stories()
+    stories = Columns(recording.requests())
     waited = (stories.waits == 1) & stories.fated("matched")
     end = stories.runs_ns.copy()
     end[end == 0] = stories.end_ns[end == 0]

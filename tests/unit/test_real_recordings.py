@@ -12,6 +12,7 @@ import affairs
 import data
 import numpy as np
 import pytest
+from columns import Columns
 from fixtures import Invoke
 from script import events
 
@@ -102,12 +103,12 @@ def pairs_of_perf_script(path: Path) -> dict[str, list[tuple[int, int, int]]]:
 
 def test_calls_are_perf_scripts(client: Path) -> None:
     recording = fusetools.open(client)
-    calls = recording.calls("cvmfs_*", "request_wait_answer")
+    calls = Columns(recording.calls("cvmfs_*", "request_wait_answer"))
     theirs = pairs_of_perf_script(client)
     assert len(theirs["cvmfs_lookup"]) == 1832 and len(theirs["request_wait_answer"]) == 5410
     for function, expected in theirs.items():
         mine = calls.of(function)
-        rows = zip(calls.start_ns[mine], calls.duration_ns[mine], calls.tid[mine])
+        rows = zip(calls.begin_ns[mine], calls.duration_ns[mine], calls.tid[mine])
         assert sorted(tuple(map(int, row)) for row in rows) == sorted(expected)
     for h in recording.hist("cvmfs_*").histograms:
         durations = sorted(ns for _, ns, _ in theirs[h.function])
@@ -126,7 +127,7 @@ def test_calls_are_perf_scripts(client: Path) -> None:
 
 def test_columns_are_the_histograms(client: Path) -> None:
     recording = fusetools.open(client)
-    requests = recording.requests()
+    requests = Columns(recording.requests())
     done = requests.end_ns > 0
     times = (requests.end_ns - requests.begin_ns)[done]
     found = [h for h in recording.hist(layers=["request"]).histograms if h.count]
@@ -134,10 +135,10 @@ def test_columns_are_the_histograms(client: Path) -> None:
     assert times.sum() == pytest.approx(sum(h.mean_ns * h.count for h in found if h.mean_ns))
     # Every request of the client except FLUSH has a callback.¶The callback runs inside the request
     # or past its end, never before its begin.
-    seen = requests.callback_start_ns > 0
+    seen = requests.callback_enter_ns > 0
     assert (len(seen) - seen.sum(), set(requests.opcode[~seen])) == (1, {25})
-    assert (requests.callback_start_ns[seen] > requests.begin_ns[seen]).all()
-    assert (requests.callback_end_ns[seen] > requests.callback_start_ns[seen]).all()
+    assert (requests.callback_enter_ns[seen] > requests.begin_ns[seen]).all()
+    assert (requests.callback_return_ns[seen] > requests.callback_enter_ns[seen]).all()
 
 
 def test_a_time_span_splits_the_calls(client: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_time_span_splits_the_calls(client: Path) -> None:
 
 def test_a_comm_is_the_callers(client: Path) -> None:
     recording = fusetools.open(client)
-    requests = recording.requests()
+    requests = Columns(recording.requests())
     by_comm = {
         comm: recording.counts("^cvmfs_lookup$", filters=Filters(comms=(comm,))).counts[0].count
         for comm in ("find", "ls", "no-such-comm")

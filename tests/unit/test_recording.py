@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fake_core import TRACEPOINTS, FakeCore, Made, cvmfs_like, probes
 from fixtures import Fake, Invoke
@@ -231,31 +230,6 @@ def test_requests_that_cannot_be_matched_are_said(fake: Fake) -> None:
     core.requests = (5, 0, 0)
     fake(core)
     assert "no request could be matched" in fusetools.open().counts().facts.losses.warnings[0]
-
-
-def test_columns(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    core = cvmfs_like()
-    of_calls = "layer u1 function <u2 start <u8 duration <u8 pid <i4 tid <i4 unique <u8"
-    of_requests = (
-        "connection <u8 unique <u8 opcode <u4 begin <u8 end <u8 error <i4 pid <i4 tid <i4 "
-        "callback_start <u8 callback_end <u8 sent <u8 woken <u8"
-    )
-
-    def columns(*question: object) -> dict[str, Any]:
-        def made(text: str) -> dict[str, bytes]:
-            words = text.split()
-            return {c: np.arange(3).astype(t).tobytes() for c, t in zip(words[::2], words[1::2])}
-
-        functions = ["cvmfs_lookup", "cvmfs_open", "cvmfs_lookup"]
-        return {"calls": made(of_calls), "requests": made(of_requests), "functions": functions}
-
-    monkeypatch.setattr(core, "columns", columns)
-    fake(core)
-    calls = fusetools.open().calls()
-    assert calls.of("cvmfs_lookup").tolist() == [True, False, True]
-    assert calls.duration_ns[calls.of("cvmfs_open")].tolist() == [1]
-    requests = fusetools.open().requests()
-    assert requests.error.dtype == np.int32 and requests.error.tolist() == [0, 1, 2]
 
 
 # Errors

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import script
 import trace_format
+from columns import Columns
 from fixtures import Invoke
 
 import fusetools
@@ -446,7 +447,7 @@ def test_rows_are_the_stories(
     name: str, run: Invoke, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = DEMO if name == "demo" else request.getfixturevalue("client")
-    stories = fusetools.open(path).stories()
+    stories = Columns(fusetools.open(path).requests())
     rows = list(csv.DictReader(io.StringIO(exported(run, tmp_path, path, "csv"))))
     objects = json.loads(exported(run, tmp_path, path, "json"))
     assert len(rows) == len(objects["requests"]) == len(stories.begin_ns)
@@ -457,7 +458,7 @@ def test_rows_are_the_stories(
     assert [int(row["unique"]) for row in rows] == stories.unique.tolist()
     assert [int(row["error"]) for row in rows] == stories.error.tolist()
     assert [int(row["tid"]) for row in rows] == stories.tid.tolist()
-    assert [row["operation"] for row in rows] == [stories.operations[i] for i in stories.operation]
+    assert [row["operation"] for row in rows] == stories.operation.tolist()
     # Stages sum up to the whole, from the first mark to the caller's last.
     for row in rows:
         stages = {key[6:-3]: int(row[key] or 0) for key in row if key.startswith("stage_")}
@@ -483,7 +484,7 @@ def test_rows_are_the_stories(
 def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     """By the rules of the Trace Event Format."""
     trace = json.loads(exported(run, tmp_path, DEMO, "perfetto"))
-    stories = fusetools.open(DEMO).stories()
+    stories = Columns(fusetools.open(DEMO).requests())
     events = trace["traceEvents"]
     trace_format.check(events)
 
@@ -517,7 +518,7 @@ def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     }
     # A system call that made requests appears once.
     calls = [e for e in events if e["ph"] == "X" and e["name"] == "newfstatat"]
-    assert len(calls) == int(((stories.sys_enter_ns > 0) & (stories.syscall == 262)).sum())
+    assert len(calls) == int(((stories.sys_enter_ns > 0) & (stories.syscall == "newfstatat")).sum())
     names = {
         (e["name"], e["tid"]): e["args"]["name"] for e in events if "name" in e.get("args", {})
     }
@@ -530,7 +531,7 @@ def test_export_printed_and_into_nothing(run: Invoke) -> None:
         result = run("export", "-i", str(DEMO), "--format", "csv", "-o", wrong)
         assert result.exit_code == 1 and f"cannot write {wrong}" in result.stderr
     printed = run("export", "-i", str(DEMO), "--format", "json", "-o", "-").stdout
-    assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin_ns)
+    assert len(json.loads(printed)["requests"]) == len(Columns(fusetools.open(DEMO).requests()))
 
 
 def test_export_takes_the_format_from_the_file_name(run: Invoke, tmp_path: Path) -> None:

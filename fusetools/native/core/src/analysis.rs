@@ -1,7 +1,7 @@
-//! Turns events into answers: histograms and columns of calls, requests and system calls.
+//! Turns events into answers: histograms of calls, requests and system calls, and single calls.
 //!
 //! An `Analysis` takes the batches of a recording in time order. It keeps what is open and the results, so its memory
-//! does not grow with the recording (except for columns, which are the result).
+//! does not grow with the recording (except for single calls, which are the result).
 
 mod daemon;
 mod kernel;
@@ -26,7 +26,7 @@ use crate::tree::{Single, Tree};
 
 use daemon::{Reads, Replied};
 use requests::Syscall;
-pub use series::{Answer, Call, Columns, Detail, RequestRow, Series};
+pub use series::{Answer, Call, Columns, Detail, Series};
 use tally::{Function, Tally};
 
 /// Row of the catalogue.
@@ -57,8 +57,6 @@ fn stack_of(layer: Layer) -> usize {
         PROBES
     }
 }
-
-const NO_REQUEST: u32 = 0;
 
 /// Maximum number of function_graph's functions, by address: no genuine recording has more.
 const MOST_FUNCTIONS: usize = 1 << 16;
@@ -112,18 +110,52 @@ pub fn analyse(
     filters: Filters,
     detail: Detail,
 ) -> Result<(ScanInfo, Answer), Error> {
-    let first = filters.first(reader)?;
-    let arch = reader.arch();
-    let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
-    if let Some(stitch) = &mut analysis.stitch {
-        stitch.set_asleep(stitch::asleep(reader));
-    }
+    let mut analysis = Analysis::of(reader, catalogue, filters, detail)?;
     let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
     analysis.end_at(info.last);
     Ok((info, analysis.finish()))
 }
 
+/// Read a recording and hand on each matched call with its function's name, in order of completion.
+pub fn calls(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    tell: &mut dyn FnMut(&Call, &str),
+) -> Result<(), Error> {
+    let mut analysis = Analysis::of(reader, catalogue, filters, Detail::Columns)?;
+    let mut hand_on = |columns: Option<&mut Columns>| {
+        if let Some(Columns { functions, calls }) = columns {
+            for call in calls.drain(..) {
+                tell(&call, &functions[call.function as usize]);
+            }
+        }
+    };
+    let info = reader.scan(catalogue, &mut |batch| {
+        analysis.push(&batch);
+        hand_on(analysis.columns.as_mut());
+    })?;
+    analysis.end_at(info.last);
+    hand_on(analysis.finish().columns.as_mut());
+    Ok(())
+}
+
 impl Analysis {
+    fn of(
+        reader: &Reader,
+        catalogue: &[Meaning],
+        filters: Filters,
+        detail: Detail,
+    ) -> Result<Analysis, Error> {
+        let first = filters.first(reader)?;
+        let arch = reader.arch();
+        let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
+        if let Some(stitch) = &mut analysis.stitch {
+            stitch.set_asleep(stitch::asleep(reader));
+        }
+        Ok(analysis)
+    }
+
     /// Prepare an analysis. `catalogue`: as given to the reader. `arch`: as in the recording's header. `first`: time of
     /// the recording's first event, needed only for the filters `from` and `to`.
     pub fn new(
@@ -174,7 +206,7 @@ impl Analysis {
         filters.functions.sort();
         let follow_replies = catalogue.iter().any(|row| row.role == Role::Reply);
         let by_caller = !filters.pids.is_empty() || !filters.comms.is_empty();
-        let follow_requests = by_caller || !filters.connections.is_empty() || columns;
+        let follow_requests = by_caller || !filters.connections.is_empty();
         let columns = columns.then(|| Columns {
             functions: functions.iter().map(|f| f.name.clone()).collect(),
             ..Columns::default()
@@ -542,8 +574,6 @@ impl Analysis {
         });
         if let Some(columns) = &mut self.columns {
             columns.calls.sort_by_key(|call| call.start);
-            // Requests whose mount became known late were added late.
-            columns.requests.sort_by_key(|request| request.begin);
         }
         if let Some(tree) = &mut self.tree {
             tree.finish(self.functions.into_iter().map(|function| function.name));

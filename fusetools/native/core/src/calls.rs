@@ -27,8 +27,6 @@ pub struct Open {
     pub losses: u32,
     /// The filters select the call.
     pub counted: bool,
-    /// `Story::id` of a callback's request; 0 if unknown.
-    pub request: u32,
     /// Depth that the kernel's tracer reports. This field and those below are for the kernel layer.
     pub depth: u64,
     /// Operations of the selected requests that began in the call, as bits.

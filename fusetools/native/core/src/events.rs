@@ -117,6 +117,25 @@ pub enum Layer {
     Daemon,
 }
 
+/// From the caller to the daemon.
+pub const LAYERS: [(Layer, &str); 4] = [
+    (Layer::Syscall, "syscall"),
+    (Layer::Kernel, "kernel"),
+    (Layer::Request, "request"),
+    (Layer::Daemon, "daemon"),
+];
+
+impl Layer {
+    pub fn name(self) -> &'static str {
+        LAYERS[self as usize].1
+    }
+
+    pub fn of_name(name: &str) -> Option<Layer> {
+        let known = LAYERS.iter().find(|(_, known)| *known == name);
+        known.map(|(layer, _)| *layer)
+    }
+}
+
 /// Row of the catalogue: an event of the recording and its meaning.
 #[derive(Clone, Debug)]
 pub struct Meaning {

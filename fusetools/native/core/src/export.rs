@@ -1,43 +1,12 @@
-//! Writes single requests when they are complete: a row each, as CSV or JSON.
+//! Writes single requests when they are complete: a row each, as CSV or JSON. Their rows are Arrow's, too (tables.rs).
 
 use std::io::{self, Write};
 
-use crate::events::ABSENT;
 use crate::named::{Known, Listener};
 use crate::operations::Arch;
-use crate::stitch::{Cut, Mark, Story, BETWEEN, FATES, MARK_NAMES, STAGES};
+use crate::rows::{names, Row, Value};
 
-/// Cell of a row, or value in JSON.
-pub(crate) enum Value<'a> {
-    None,
-    Number(u64),
-    Signed(i64),
-    Truth(bool),
-    Text(&'a str),
-}
-
-impl<'a> Value<'a> {
-    pub(crate) fn known_number(value: u64) -> Value<'a> {
-        match value {
-            ABSENT => Value::None,
-            value => Value::Number(value),
-        }
-    }
-
-    fn task(id: i32) -> Value<'a> {
-        match id {
-            ..0 => Value::None,
-            id => Value::Signed(id.into()),
-        }
-    }
-
-    fn text(text: &'a str) -> Value<'a> {
-        match text {
-            "" => Value::None,
-            text => Value::Text(text),
-        }
-    }
-
+impl Value<'_> {
     /// Append the value as JSON, in ASCII only, so that no name can control a terminal.
     pub(crate) fn json(&self, out: &mut String) {
         match self {
@@ -97,37 +66,6 @@ pub enum Form {
     Json,
 }
 
-/// Columns before the stages' and the marks'.
-const COLUMNS: [&str; 27] = [
-    "operation",
-    "connection",
-    "unique",
-    "fate",
-    "waits",
-    "error",
-    "comm",
-    "pid",
-    "tid",
-    "syscall",
-    "daemon_pid",
-    "daemon_tid",
-    "path",
-    "path_whole",
-    "name",
-    "inode",
-    "size_bytes",
-    "offset_bytes",
-    "request_bytes",
-    "reply_bytes",
-    "duration_ns",
-    "no_thread_ns",
-    "no_cpu_ns",
-    "asleep_ns",
-    "blocked_ns",
-    "runnable_ns",
-    "elsewhere_ns",
-];
-
 /// Writer of a row for each request.
 pub struct Rows<W: Write> {
     out: W,
@@ -147,7 +85,7 @@ impl<W: Write> Rows<W> {
             result: Ok(()),
         };
         match form {
-            Form::Csv => rows.write(&format!("{}\n", columns().collect::<Vec<_>>().join(","))),
+            Form::Csv => rows.write(&format!("{}\n", names().collect::<Vec<_>>().join(","))),
             Form::Json => rows.write("{\"requests\": ["),
         }
         rows
@@ -167,92 +105,14 @@ impl<W: Write> Rows<W> {
     }
 }
 
-fn columns() -> impl Iterator<Item = String> {
-    let stages = stage_names().map(|name| format!("stage_{name}_ns"));
-    let marks = MARK_NAMES.iter().map(|name| format!("{name}_ns"));
-    let plain = COLUMNS.iter().map(|name| (*name).to_owned());
-    plain.chain(stages).chain(marks)
-}
-
-fn stage_names() -> impl Iterator<Item = &'static str> {
-    let (first, others) = STAGES.split_at(1);
-    first
-        .iter()
-        .copied()
-        .chain([BETWEEN])
-        .chain(others.iter().copied())
-}
-
-/// Return the ns of each stage. A stage that cannot be separated from the next has none: it is part of the next. The
-/// time since a refused answer is the reply's.
-fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
-    let mut times = [ABSENT; STAGES.len() + 1];
-    if !story.counts() {
-        return times;
-    }
-    for (stage, ns) in Cut::new(story).stages() {
-        // `between` is after the first.
-        let place = match stage.to {
-            1 if !stage.resumed => 0,
-            to => to,
-        };
-        times[usize::from(place)] = ns;
-    }
-    times
-}
-
 impl<W: Write> Listener for Rows<W> {
     fn story(&mut self, known: &Known<'_>) {
-        let story = known.story;
-        let path = known.path();
-        let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
-        let syscall = match story.syscall {
-            ABSENT => String::new(),
-            number => self.arch.syscall(number),
-        };
-        let end = story.at(Mark::End);
-        let plain = [
-            Value::Text(story.operation.name()),
-            Value::known_number(story.connection),
-            Value::known_number(story.unique),
-            Value::Text(fate.map_or("", |(_, name)| name)),
-            Value::Truth(story.waits),
-            end.map_or(Value::None, |_| Value::Signed(story.error.into())),
-            Value::text(known.comm()),
-            Value::task(story.pid),
-            Value::task(story.tid),
-            Value::text(&syscall),
-            Value::task(story.daemon_pid),
-            Value::task(story.daemon_tid),
-            path.as_ref()
-                .map_or(Value::None, |path| Value::Text(&path.text)),
-            path.as_ref()
-                .map_or(Value::None, |path| Value::Truth(path.whole)),
-            known
-                .details
-                .name
-                .as_deref()
-                .map_or(Value::None, Value::Text),
-            known.inode().map_or(Value::None, Value::Number),
-            Value::known_number(known.details.size),
-            Value::known_number(known.details.offset),
-            Value::known_number(story.request_len),
-            Value::known_number(story.reply_len),
-            story.duration().map_or(Value::None, Value::Number),
-            Value::known_number(story.no_thread),
-            Value::known_number(story.no_cpu),
-            Value::known_number(story.asleep),
-            Value::known_number(story.blocked),
-            Value::known_number(story.runnable),
-            Value::known_number(story.elsewhere),
-        ];
-        let marks = story.marks.iter().map(|time| Value::known_number(*time));
-        let stages = stages(story).map(Value::known_number);
-        let values = plain.into_iter().chain(stages).chain(marks);
+        let row = Row::new(known, &self.arch);
+        let values = row.values();
         let mut line = String::with_capacity(512);
         match self.form {
             Form::Csv => {
-                for (place, value) in values.enumerate() {
+                for (place, value) in values.iter().enumerate() {
                     line.push_str(if place > 0 { "," } else { "" });
                     value.csv(&mut line);
                 }
@@ -260,7 +120,7 @@ impl<W: Write> Listener for Rows<W> {
             }
             Form::Json => {
                 line.push_str(if self.rows > 0 { ",\n{" } else { "\n{" });
-                for (place, (name, value)) in columns().zip(values).enumerate() {
+                for (place, (name, value)) in names().zip(&values).enumerate() {
                     line.push_str(if place > 0 { ", " } else { "" });
                     line.push_str(&format!("\"{name}\": "));
                     value.json(&mut line);

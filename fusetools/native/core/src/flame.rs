@@ -50,6 +50,16 @@ pub enum Who {
     Other,
 }
 
+impl Who {
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Workload => "workload",
+            Who::Daemon => "daemon",
+            Who::Other => "other",
+        }
+    }
+}
+
 /// Selection of stacks; an empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -171,6 +181,38 @@ pub fn flame(
     Ok((info, flame))
 }
 
+/// Part of a wait, in one state.
+pub struct Waited<'a> {
+    pub pid: i32,
+    pub tid: i32,
+    pub who: Who,
+    pub state: State,
+    /// Begin in ns on the recording's clock, and duration in ns.
+    pub begin: u64,
+    pub ns: u64,
+    /// Thread's name, and the stack below it, outermost function first; empty if it was not recorded.
+    pub comm: &'a str,
+    pub stack: &'a str,
+}
+
+/// Read a recording, and hand on each wait that `Graph::OffCpu` would show, as soon as it is known to be shown.
+pub fn waits(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    selection: &Selection,
+    tell: &mut dyn FnMut(&Waited),
+) -> Result<(), Error> {
+    let mut engine = Engine::new(reader, catalogue, selection)?;
+    engine.each = true;
+    let info = reader.scan(catalogue, &mut |batch| {
+        engine.push(&batch);
+        engine.hand_on(tell);
+    })?;
+    engine.end(info.last);
+    engine.hand_on(tell);
+    Ok(())
+}
+
 /// Use of an event here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -247,6 +289,9 @@ struct Engine<'a> {
     /// Frame by number of a name in `Spaces::names`.
     comms: Vec<u32>,
     flame: Flame,
+    /// Single waits are wanted; and those since the last batch, each with its stack.
+    each: bool,
+    waited: Vec<(Waited<'static>, u32)>,
 }
 
 impl<'a> Engine<'a> {
@@ -326,7 +371,21 @@ impl<'a> Engine<'a> {
             nodes: FxHashMap::default(),
             comms: Vec::new(),
             flame: Flame::default(),
+            each: false,
+            waited: Vec::new(),
         })
+    }
+
+    fn hand_on(&mut self, tell: &mut dyn FnMut(&Waited)) {
+        for (wait, node) in std::mem::take(&mut self.waited) {
+            let stack = self.fold.stack(node, &self.frames.names);
+            let (comm, stack) = stack.split_once(';').unwrap_or((&stack, ""));
+            tell(&Waited {
+                comm,
+                stack,
+                ..wait
+            });
+        }
     }
 
     fn push(&mut self, batch: &Batch) {
@@ -613,7 +672,8 @@ impl<'a> Engine<'a> {
     }
 
     /// Return the result. `last`: time of the recording's last event.
-    fn finish(mut self, last: u64) -> Flame {
+    /// Process what has not ended by the recording's end.
+    fn end(&mut self, last: u64) {
         // Unfinished waits count until then.
         for wait in self.off.rest(last) {
             if !self.exited.contains(&wait.tid) {
@@ -629,6 +689,10 @@ impl<'a> Engine<'a> {
             self.stories();
         }
         self.settle_all();
+    }
+
+    fn finish(mut self, last: u64) -> Flame {
+        self.end(last);
         let frames = &self.frames;
         let listed = frames.names.iter().map(|(name, origin)| {
             let path = match origin {

@@ -10,9 +10,9 @@ use std::io::{self, Write};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::events::{Ev, Role, ABSENT};
-use crate::export::Value;
 use crate::named::{at_work, Known, Listener};
 use crate::operations::Arch;
+use crate::rows::Value;
 use crate::stitch::{Mark, Story};
 
 /// Writer of a trace. Callers and the daemon's threads are tracks; a request is a span on both and a flow between them.

@@ -468,21 +468,25 @@ impl Fold {
         }
     }
 
+    /// Return the stack of a node.
+    pub fn stack(&self, node: u32, names: &[(Box<str>, Origin)]) -> String {
+        let mut frames = Vec::new();
+        let mut at = node;
+        while let Some(&(caller, name, _)) = self.nodes.get(at as usize) {
+            frames.push(&*names[name as usize].0);
+            at = caller;
+        }
+        frames.reverse();
+        frames.join(";")
+    }
+
     /// Return each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
     pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> (Vec<(String, u64)>, bool) {
         let mut rows = Vec::new();
         let mut budget = MOST_TEXT;
-        let mut path = Vec::new();
-        for &(caller, name, weight) in self.nodes.iter().filter(|(.., weight)| *weight > 0) {
-            path.clear();
-            path.push(name);
-            let mut at = caller;
-            while let Some(&(caller, name, _)) = self.nodes.get(at as usize) {
-                path.push(name);
-                at = caller;
-            }
-            let frames = path.iter().rev().map(|&name| &*names[name as usize].0);
-            let text = frames.collect::<Vec<_>>().join(";");
+        let nodes = self.nodes.iter().zip(0u32..);
+        for (&(.., weight), node) in nodes.filter(|((.., weight), _)| *weight > 0) {
+            let text = self.stack(node, names);
             budget = match budget.checked_sub(text.len()) {
                 Some(left) => left,
                 None => return (rows, false),

@@ -278,10 +278,6 @@ fn requests_by_connection_and_number() {
     assert_eq!(figures(&answer, "FUSE_UNKNOWN", "unknown"), (1, 1, 0, 1));
     let counts = answer.requests;
     assert_eq!((counts.begun, counts.ended, counts.matched), (4, 4, 3));
-    let rows = answer.columns.unwrap().requests;
-    assert_eq!(rows.len(), 4);
-    assert_eq!((rows[0].end, rows[0].error, rows[0].tid), (30, -2, CALLER));
-    assert_eq!((rows[2].begin, rows[2].end), (70, 0));
 }
 
 #[test]
@@ -356,8 +352,6 @@ fn replies_start_at_the_read_that_brought_the_request() {
     assert_eq!(figures(&answer, "fuse_reply_none", "forget"), (1, 1, 0, 7));
     assert_eq!(figures(&answer, "fuse_reply_err", "unknown"), (1, 1, 0, 10));
     assert_eq!(figures(&answer, "fuse_reply_err", "getattr"), (1, 0, 1, 0));
-    let request = answer.columns.unwrap().requests[0];
-    assert_eq!((request.callback_start, request.callback_end), (20, 120));
 }
 
 #[test]
@@ -886,12 +880,6 @@ fn an_address_is_a_request_from_its_begin_to_its_end() {
     );
     assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (1, 1, 0, 5));
     assert_eq!(figures(&answer, "FUSE_GETATTR", "getattr"), (1, 1, 0, 20));
-    let rows = answer.columns.unwrap().requests;
-    let values: Vec<_> = rows
-        .iter()
-        .map(|r| (r.unique, r.sent, r.end, r.woken, r.error, r.callback_start))
-        .collect();
-    assert_eq!(values, [(2, 12, 15, 0, 0, 13), (4, 0, 40, 43, -2, 0)]);
 }
 
 #[test]
@@ -933,8 +921,6 @@ fn a_kprobes_begin_ends_by_a_tracepoint() {
         Filters::default(),
     );
     assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (2, 2, 0, 30));
-    let rows = answer.columns.unwrap().requests;
-    assert_eq!(rows[0].connection, MOUNT);
     // And the reverse.
     let answer = run(
         &[

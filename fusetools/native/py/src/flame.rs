@@ -16,7 +16,7 @@ fn no_such(what: &str, name: &str) -> PyErr {
     PyValueError::new_err(format!("no such {what}: {name}"))
 }
 
-fn selection_of(dict: &Bound<'_, PyDict>) -> PyResult<Selection> {
+pub fn selection_of(dict: &Bound<'_, PyDict>) -> PyResult<Selection> {
     let mut selection = Selection::default();
     for (key, value) in dict {
         match key.extract::<String>()?.as_str() {

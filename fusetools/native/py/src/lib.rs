@@ -4,8 +4,9 @@ mod btf;
 mod flame;
 mod now;
 mod requests;
+mod single;
 mod stages;
-mod stories;
+mod tables;
 mod why;
 
 use std::collections::HashMap;
@@ -217,13 +218,8 @@ fn of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
 type Row = (String, String, String, String, String);
 
 fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> {
-    let layer = match layer.as_str() {
-        "syscall" => Layer::Syscall,
-        "kernel" => Layer::Kernel,
-        "request" => Layer::Request,
-        "daemon" => Layer::Daemon,
-        _ => return Err(PyValueError::new_err(format!("no such layer: {layer}"))),
-    };
+    let layer = Layer::of_name(&layer)
+        .ok_or_else(|| PyValueError::new_err(format!("no such layer: {layer}")))?;
     let role = Role::of_name(&role)
         .ok_or_else(|| PyValueError::new_err(format!("no such role: {role}")))?;
     Ok(Meaning {
@@ -233,15 +229,6 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         operation,
         role,
     })
-}
-
-fn layer_name(layer: Layer) -> &'static str {
-    match layer {
-        Layer::Syscall => "syscall",
-        Layer::Kernel => "kernel",
-        Layer::Request => "request",
-        Layer::Daemon => "daemon",
-    }
 }
 
 /// A name or path of any bytes, or any text of a recording. Bytes that are not UTF-8 are replaced.
@@ -337,7 +324,7 @@ fn hist_dict<'py>(py: Python<'py>, hist: &Hist) -> PyResult<Bound<'py, PyDict>> 
 
 fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyDict>> {
     let dict = hist_dict(py, &series.hist)?;
-    dict.set_item("layer", layer_name(series.layer))?;
+    dict.set_item("layer", series.layer.name())?;
     dict.set_item("function", &series.function)?;
     dict.set_item("operation", &series.operation)?;
     dict.set_item("entries", series.entries)?;
@@ -417,52 +404,6 @@ macro_rules! columns {
         $(dict.set_item($name, column($py, &$rows, $field)?)?;)+
         dict
     }};
-}
-
-#[pyfunction]
-fn columns<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    catalogue: Vec<Row>,
-    filters: Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let (_, _, answer) = answer(py, &path, catalogue, &filters, Detail::Columns)?;
-    let columns = answer.columns.unwrap_or_default();
-    if columns.functions.len() > usize::from(u16::MAX) {
-        let what = format!("cannot list the calls of {}", path.display());
-        return Err(CoreError::new_err((
-            what,
-            "it has more than 65,535 functions",
-        )));
-    }
-    let calls = columns!(py, columns.calls,
-        "layer": |c| [c.layer as u8],
-        "function": |c| (c.function as u16).to_le_bytes(),
-        "start": |c| c.start.to_le_bytes(),
-        "duration": |c| c.duration.to_le_bytes(),
-        "pid": |c| c.pid.to_le_bytes(),
-        "tid": |c| c.tid.to_le_bytes(),
-        "unique": |c| c.unique.to_le_bytes(),
-    );
-    let requests = columns!(py, columns.requests,
-        "connection": |r| r.connection.to_le_bytes(),
-        "unique": |r| r.unique.to_le_bytes(),
-        "opcode": |r| r.opcode.to_le_bytes(),
-        "begin": |r| r.begin.to_le_bytes(),
-        "end": |r| r.end.to_le_bytes(),
-        "error": |r| r.error.to_le_bytes(),
-        "pid": |r| r.pid.to_le_bytes(),
-        "tid": |r| r.tid.to_le_bytes(),
-        "callback_start": |r| r.callback_start.to_le_bytes(),
-        "callback_end": |r| r.callback_end.to_le_bytes(),
-        "sent": |r| r.sent.to_le_bytes(),
-        "woken": |r| r.woken.to_le_bytes(),
-    );
-    let dict = PyDict::new(py);
-    dict.set_item("functions", columns.functions)?;
-    dict.set_item("calls", calls)?;
-    dict.set_item("requests", requests)?;
-    Ok(dict)
 }
 
 #[pyfunction]
@@ -680,10 +621,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
-    module.add_function(wrap_pyfunction!(columns, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::requests, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::calls, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::waits, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::stacks, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;
     module.add_function(wrap_pyfunction!(stages::stages, module)?)?;
-    module.add_function(wrap_pyfunction!(stories::stories, module)?)?;
+    module.add_function(wrap_pyfunction!(single::durations, module)?)?;
+    module.add_function(wrap_pyfunction!(single::lengths, module)?)?;
+    module.add_function(wrap_pyfunction!(single::spans, module)?)?;
     module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
     module.add_class::<requests::Threads>()?;

@@ -29,8 +29,6 @@ impl Reads {
 pub(super) struct Replied {
     function: u32,
     operation: Operation,
-    /// `Story::id`
-    request: Option<u32>,
     /// Read that brought the request, as in `Reads::returns`.
     read: Option<(u64, u32)>,
     /// The call may have begun before the recording.
@@ -57,7 +55,6 @@ impl Analysis {
             None
         };
         let counted = self.in_window(ev.time) && self.wants_daemon(ev.pid, request);
-        let request = request.map_or(NO_REQUEST, |(story, _)| story.id);
         let function = &mut self.functions[kind.function as usize];
         function.tally(Operation::UNKNOWN).entries += u64::from(counted);
         if !function.returns {
@@ -65,7 +62,6 @@ impl Analysis {
         }
         let call = Open {
             counted,
-            request,
             unique: ev.v[0],
             // Includes the callback's own event, whose cost is that of its probes.
             events: self.events(ev.tid).saturating_add(1),
@@ -133,10 +129,6 @@ impl Analysis {
                 tid: ev.tid,
                 unique: or_zero(call.unique),
             });
-            if call.request != NO_REQUEST {
-                let callback = (call.start, ev.time);
-                columns.callbacks.insert(call.request, callback);
-            }
         }
     }
 
@@ -187,7 +179,6 @@ impl Analysis {
             unique: ABSENT,
             losses: self.losses,
             counted: false,
-            request: NO_REQUEST,
             depth: 0,
             operations: 0,
             inner: 0,
@@ -242,7 +233,6 @@ impl Analysis {
         let replied = Replied {
             function: kind.function,
             operation,
-            request: request.map(|(id, ..)| id),
             read: start,
             before,
             pid: ev.pid,
@@ -308,9 +298,6 @@ impl Analysis {
                 tid: replied.tid,
                 unique: or_zero(replied.unique),
             });
-            if let Some(id) = replied.request {
-                columns.callbacks.insert(id, (start, replied.time));
-            }
         }
     }
 

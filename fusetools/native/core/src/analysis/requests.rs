@@ -19,12 +19,6 @@ impl Analysis {
         self.replied_to(story);
         let begin = story.at(Mark::Begin);
         self.counts.add(story);
-        if let Some(columns) = &mut self.columns {
-            let callback = columns.callbacks.remove(&story.id);
-            if begin.is_some() {
-                columns.request(story, callback.unwrap_or_default());
-            }
-        }
         let cut = self.filters.less().map(|cost| Cut::new(story).less(cost));
         let taken = |from, to| cut.map_or(0, |cut| cut.taken(from, to));
         if begin.is_some() {

@@ -1,4 +1,4 @@
-//! Answers: series of calls, single calls, and requests as columns.
+//! Answers: series of calls, and single calls.
 
 use super::*;
 
@@ -61,37 +61,11 @@ pub struct Call {
     pub unique: u64,
 }
 
-/// Request that has begun; 0 for a time not seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestRow {
-    /// 0 if the event lacks it; also for `unique` and `opcode`.
-    pub connection: u64,
-    pub unique: u64,
-    pub opcode: u32,
-    pub begin: u64,
-    pub end: u64,
-    /// Negated errno; 0 if it succeeded or has not ended.
-    pub error: i32,
-    /// Caller.
-    pub pid: i32,
-    pub tid: i32,
-    pub callback_start: u64,
-    pub callback_end: u64,
-    /// Time when the daemon has it copied; time when the caller runs on.
-    pub sent: u64,
-    pub woken: u64,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     pub functions: Vec<String>,
     /// Sorted by start.
     pub calls: Vec<Call>,
-    /// Sorted by begin.
-    pub requests: Vec<RequestRow>,
-    /// Start and end of open requests' callbacks, by `Story::id`. For nested ones (a stub around the real one): those
-    /// of the outermost, which returns last.
-    pub(super) callbacks: FxHashMap<u32, (u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -101,24 +75,4 @@ pub struct Answer {
     pub requests: RequestCounts,
     pub columns: Option<Columns>,
     pub tree: Option<Tree>,
-}
-
-impl Columns {
-    pub(super) fn request(&mut self, story: &Story, callback: (u64, u64)) {
-        let at = |mark| story.at(mark).unwrap_or(0);
-        self.requests.push(RequestRow {
-            connection: or_zero(story.connection),
-            unique: or_zero(story.unique),
-            opcode: or_zero(story.opcode) as u32,
-            begin: at(Mark::Begin),
-            end: at(Mark::End),
-            error: story.error,
-            pid: story.pid,
-            tid: story.tid,
-            callback_start: callback.0,
-            callback_end: callback.1,
-            sent: at(Mark::Sent),
-            woken: at(Mark::Runs),
-        });
-    }
 }

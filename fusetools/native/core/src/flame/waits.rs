@@ -3,7 +3,7 @@
 use std::iter;
 
 use super::recent::remember;
-use super::{Engine, Graph, Note, Who};
+use super::{Engine, Graph, Note, Waited, Who};
 use crate::events::{Ev, ABSENT};
 use crate::offcpu::{State, Wait, Waker, STATES};
 use crate::stacks::{Origin, Reach, ROOT};
@@ -270,14 +270,29 @@ impl Engine<'_> {
 
     fn show(&mut self, wait: &Wait<Who>, stack: u32, reach: Reach) -> bool {
         let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
-        let mut any = false;
+        let (mut any, mut end) = (false, wait.from);
         for (state, ns) in parts {
+            let begin = end;
+            end += ns;
             self.flame.add_state(state, ns);
             let offwake = self.selection.graph == Graph::OffWake;
             let states = &self.selection.states;
             let blocked = matches!(state, State::Blocked | State::Either);
             if !states.is_empty() && !states.contains(&state) || offwake && !blocked {
                 continue;
+            }
+            if self.each {
+                let wait = Waited {
+                    pid: wait.pid,
+                    tid: wait.tid,
+                    who: wait.note,
+                    state,
+                    begin,
+                    ns,
+                    comm: "",
+                    stack: "",
+                };
+                self.waited.push((wait, stack));
             }
             let mut node = stack;
             if offwake {

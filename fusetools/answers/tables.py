@@ -1,0 +1,47 @@
+"""Single requests and calls, as Arrow tables, and their durations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools import core
+from fusetools.answers.catalogue import catalogue, needed, prune
+from fusetools.answers.filters import Filters
+from fusetools.answers.flame import prepare
+from fusetools.answers.source import Source
+from fusetools.results.table import Table
+
+
+def requests(source: Source, filters: Filters) -> Table:
+    """Return all requests."""
+    rows = catalogue(source.catalogue, source.events)
+    native = source.core_filters(filters)
+    made = source.query(core.native.requests, rows, native, source.mount_points)
+    return Table("requests", source.path.name, made)
+
+
+def calls(source: Source, patterns: Sequence[str], filters: Filters) -> Table:
+    """Return the matched calls of all layers; ``patterns`` as in hist()."""
+    names = [name for _, name in source.functions]
+    rows = prune(source.catalogue, patterns, (), filters, names)
+    rows += [p for p in source.catalogue if p.role == "sent" and p not in rows]
+    made = source.query(core.native.calls, rows, source.core_filters(filters))
+    return Table("calls", source.path.name, made)
+
+
+def waits(
+    source: Source,
+    patterns: Sequence[str],
+    filters: Filters,
+    states: Sequence[str],
+    everything: bool,
+) -> Table:
+    """Return waits; the arguments are those of Recording.stacks()."""
+    rows, ask = prepare(source, "off-cpu", patterns, (), filters, states, everything, None, None)
+    return Table("waits", source.path.name, source.query(core.native.waits, rows, ask))
+
+
+def durations(source: Source, daemon: bool) -> dict[str, bytes]:
+    """Return durations by operation, as in Recording.durations()."""
+    rows = needed(source.catalogue, source.events)
+    return source.query(core.native.durations, rows, source.core_filters(Filters()), daemon)
