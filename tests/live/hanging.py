@@ -21,6 +21,7 @@ from fusetools.now.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
+EAGER, SOON = [str(Path(__file__).parent / "eager.py")], 0.4  # of its threshold, which is lower
 LONG = 1.2  # seconds that callers wait before the look: longer than stuck's threshold
 
 
@@ -141,10 +142,10 @@ def set_to_one(connection: int, name: str) -> None:
     subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
 
 
-def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
+def stuck(*arguments: object, program: Sequence[str] = PATIENT) -> tuple[int, dict[str, Any]]:
     """Return the exit status and the result of `fusetools stuck --json`."""
     done = subprocess.run(
-        [sys.executable, *PATIENT, "stuck", "--json", *map(str, arguments)],
+        [sys.executable, *program, "stuck", "--json", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=mounts.HANGS,
@@ -154,8 +155,8 @@ def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 
 def looked_at(mount: Hanging) -> dict[str, Any]:
-    time.sleep(LONG)
-    status, result = stuck("--mount", mount.path)
+    time.sleep(LONG if EMULATED else SOON)
+    status, result = stuck("--mount", mount.path, program=PATIENT if EMULATED else EAGER)
     print(result)  # shown when a test fails
     pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
     threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}

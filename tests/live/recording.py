@@ -19,6 +19,7 @@ from script import events, needs_perf
 import fusetools
 
 COMMAND = [sys.executable, "-m", "fusetools"]
+HURRIED = [sys.executable, str(Path(__file__).with_name("hurried.py"))]
 
 
 def run(
@@ -54,7 +55,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def start(directory: Path, *arguments: object, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, "record", *map(str, arguments)],
+        [*more.pop("command", COMMAND), "record", *map(str, arguments)],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,9 +75,9 @@ def record(directory: Path, *arguments: object, **more: Any) -> Done:
     return Done(start(directory, *arguments, **more))
 
 
-def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+def begin(directory: Path, *arguments: object, **more: Any) -> subprocess.Popen[str]:
     """Start a recording, and wait for the line that reports its begin."""
-    process = start(directory, *arguments)
+    process = start(directory, *arguments, **more)
     assert process.stderr is not None
     seen = ""
     for line in process.stderr:

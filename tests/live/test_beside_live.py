@@ -167,18 +167,46 @@ def fly(apart: Apart) -> None:
     assert ours() == []
 
 
-def test_no_command_asks_a_mount_that_nobody_uses(apart: Apart) -> None:
-    """The daemon's own count. Only a recording of all mounts concerns this mount, too."""
+@contextlib.contextmanager
+def hanging(apart: Apart) -> Iterator[None]:
+    """Mounts that hang, each with a caller that waits."""
+    daemons, callers = [], []
+    quiet = subprocess.DEVNULL
+    try:
+        for way, (silent, signalled) in WAYS.items():
+            path = apart.folder / way
+            path.mkdir()
+            daemons.append(apart.raw(silent, path))
+            if signalled:
+                daemons[-1].send_signal(signalled)
+            stat = [*apart.inside, "stat", "-f", way]
+            callers.append(subprocess.Popen(stat, stdout=quiet, stderr=quiet))
+        yield
+    finally:
+        for daemon in daemons:
+            daemon.send_signal(signal.SIGCONT)
+            daemon.kill()
+        for caller in callers:
+            caller.wait()
+
+
+def test_no_command_needs_a_mount_that_it_is_not_about(apart: Apart) -> None:
+    """Mounts that hang stop no command. The daemon of a quiet mount counts its requests: only a
+    recording of all mounts concerns this mount, too."""
     daemon = apart.raw()
-    for words in commands(apart):
-        status, said = apart.run(*words)
+    with hanging(apart):
+        for words in commands(apart):
+            status, said = apart.run(*words, seconds=60)
+            assert status == (3 if words[0] == "stuck" else 0), (words, said)
+            assert "behind" not in said
+        status, said = apart.run("record", "-o", "all.data", "--", "ls", apart.a, seconds=60)
         assert status == 0, said
+        fly(apart)
     for words in (["top", "--once", "--interval", "0.3"], ["trace"]):
         assert apart.run(*words)[0] == 0
     assert apart.run("record", "--mount", apart.b, "-o", "d.data", "--", "true")[0] == 0
     path = f"{apart.b}:{os.environ['PATH']}"
     assert apart.run("record", "-o", "e.data", "--", "true", PATH=path)[0] == 0
-    fly(apart)
     daemon.terminate()
     out, _ = daemon.communicate(timeout=HANGS)
     assert json.loads(out) == {"init": 1, "lookup": 1}  # the workload searched for its program
@@ -213,32 +241,3 @@ def test_a_daemon_that_runs_from_another_mount(apart: Apart) -> None:
     assert apart.run("record", "--mount", apart.b, "-o", "d.data", "--", "true")[0] == 0
     assert apart.run("top", "--mount", apart.a, "--once", "--interval", "0.3")[0] == 0
     assert counted() == asked
-
-
-def test_mounts_that_hang_stop_no_command(apart: Apart) -> None:
-    hanging = []
-    for way, (silent, signalled) in WAYS.items():
-        path = apart.folder / way
-        path.mkdir()
-        hanging.append(apart.raw(silent, path))
-        if signalled:
-            hanging[-1].send_signal(signalled)
-    quiet = subprocess.DEVNULL
-    callers = [
-        subprocess.Popen([*apart.inside, "stat", "-f", way], stdout=quiet, stderr=quiet)
-        for way in WAYS
-    ]
-    try:
-        for words in commands(apart):
-            status, said = apart.run(*words, seconds=60)
-            assert status == (3 if words[0] == "stuck" else 0), (words, said)
-            assert "behind" not in said
-        status, said = apart.run("record", "-o", "all.data", "--", "ls", apart.a, seconds=60)
-        assert status == 0, said
-        fly(apart)
-    finally:
-        for daemon in hanging:
-            daemon.send_signal(signal.SIGCONT)
-            daemon.kill()
-        for caller in callers:
-            caller.wait()

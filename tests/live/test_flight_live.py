@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ import affairs
 import pytest
 from left import own_probes
 from mounts import HANGS, wait_until
-from recording import COMMAND, children, session, start
+from recording import COMMAND, HURRIED, children, session, start
 from sample import Mounter, SampleMount
 from schemas import held
 from script import events
@@ -38,9 +38,11 @@ F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
 
 
 @contextlib.contextmanager
-def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def flight(
+    directory: Path, *arguments: object, command: Sequence[str] = COMMAND
+) -> Iterator[subprocess.Popen[str]]:
     """An armed flight recorder, whose JSON lines come on its standard output."""
-    process = start(directory, "--json", *arguments)
+    process = start(directory, "--json", *arguments, command=command)
     try:
         armed(process)
         yield process
@@ -371,7 +373,7 @@ def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path, which: in
 
 def test_what_is_mounted_later_is_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
     first = sample_mount()
-    with flight(tmp_path, "--flight", 30) as process:
+    with flight(tmp_path, "--flight", 30, command=HURRIED) as process:
         second = sample_mount()
         said = armed(process)
         assert f"fusetools: {second.path} is mounted now: the flight recorder begins anew" in said

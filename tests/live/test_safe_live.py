@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from left import own_probes
 from mounts import wait_until
-from recording import COMMAND, begin, children, record, session
+from recording import COMMAND, HURRIED, begin, children, record, session
 from sample import BUILD, ROOT, Mounter, SampleMount, make_tree
 
 import fusetools
@@ -129,7 +129,7 @@ def test_a_request_that_hangs_costs_no_recording(
     # A process that stayed behind keeps the output open.
     work[-1] = f"exec > /dev/null 2>&1; {work[-1]}"
     arguments = ["--mount", mount.path, *(["--duration", 2] if how == "--duration" else []), *work]
-    with begin(tmp_path, *arguments) as process:
+    with begin(tmp_path, *arguments, command=HURRIED) as process:
         if isinstance(how, signal.Signals):
             until_in_cat(process.pid)
             process.send_signal(how)

@@ -55,7 +55,7 @@ def test_callers_and_their_ages(hang: Hang) -> None:
     """Each caller has its command, path and system call; ages agree with this process's clock."""
     mount = hang("lost")
     mount.call("one", "two")
-    time.sleep(3)
+    time.sleep(1.5)
     before = time.monotonic()
     _, result = stuck("--mount", mount.path)
     after = time.monotonic()
