@@ -32,7 +32,7 @@ from fusetools.plan.options import Options, Workload
 mount, rounds, *command = sys.argv[1:]
 with open("log", "wb") as log:
     options = Options(Workload(tuple(command), log.fileno()), (mount,))
-    result = overhead(request, int(rounds), [], lambda *_: None, ["all"])
+    result = overhead(options, int(rounds), [], lambda *_: None, ["all"])
 sys.stdout.buffer.write(pickle.dumps(result))
 """
 

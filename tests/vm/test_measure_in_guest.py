@@ -22,7 +22,7 @@ from fusetools.render.json.answer import render as to_json
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
 log = open("log", "w+b")
 options = Options(Workload(command, log.fileno()))
-print(to_json("overhead", overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
+print(to_json("overhead", overhead(options, 1, [], lambda *_: None, ("kernel", "daemon"))))
 """
 
 
