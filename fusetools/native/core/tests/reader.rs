@@ -118,7 +118,9 @@ fn every_layout_of_a_sample() {
         ][round % 3];
         let mut file = PerfData::fuse();
         let mut expected = Vec::new();
-        for read_format in 0..32 {
+        let has_read = sample_type & perf_data::READ != 0;
+        // Without READ the format must not matter.
+        for read_format in (0..32).filter(|format| has_read || format % 31 == 0) {
             for event in &mut file.events {
                 event.sample_type = sample_type;
                 event.read_format = read_format;
