@@ -207,6 +207,7 @@ class Description(TypedDict):
     release: str | None
     hostname: str | None
     kernel_place: tuple[str, int] | None  # a symbol of the kernel, and its address when recorded
+    off_cpu: bool  # perf's own event of waits is in it (perf record --off-cpu)
     samples: list[tuple[str, bool]]  # events that sample time on CPU; whether their period is in ns
     stacks: list[str]  # events whose samples have stacks
     warnings: list[str]  # missing parts of the file
@@ -249,6 +250,7 @@ class Flame(Answer):
     # Files with nameless addresses: without any symbols, and with some symbols.
     without_symbols: list[str]
     stripped: list[str]
+    generated: list[str]
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 

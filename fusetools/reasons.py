@@ -98,12 +98,14 @@ class Code(str, Enum):
     COPIES_NOT_UNWOUND = "copies_not_unwound"
     FILES_NOT_FOUND = "files_not_found"
     FILES_STRIPPED = "files_stripped"
+    GENERATED_UNNAMED = "generated_unnamed"
     STACKS_CUT = "stacks_cut"
     STACKS_WITHOUT_TABLES = "stacks_without_tables"
     STACKS_TOO_DEEP = "stacks_too_deep"
     WAKERS_STACKLESS = "wakers_stackless"
     TOO_MANY_STACKS = "too_many_stacks"
     STACKS_SAMPLED = "stacks_sampled"
+    WAITS_BY_PERF = "waits_by_perf"
 
     # Threads and CPU of a daemon: enough or not
     READS_NOT_SEEN = "reads_not_seen"
@@ -384,8 +386,8 @@ def _callers(words: Words) -> str:
     return f"it began before the recording: {', '.join(named)}{rest}"
 
 
-def _files(words: Words) -> str:
-    files = [str(file) for file in words.each("files")]
+def _files(words: Words, subject: str = "files") -> str:
+    files = [str(file) for file in words.each(subject)]
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     return f"{', '.join(files[:3])}{more}"
 
@@ -921,6 +923,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"no symbols for a part of {_files(words)}",
         "record with their debug symbols installed",
     ),
+    Code.GENERATED_UNNAMED: (
+        lambda words: f"no names of code that {_files(words, 'processes')} generated",
+        "perf-PID.map or a jitdump names it: node --perf-basic-prof, python3 -X perf, "
+        "java -XX:+DumpPerfMapAtExit",
+    ),
     Code.STACKS_CUT: (_cut_stacks, ""),
     Code.STACKS_WITHOUT_TABLES: (
         "{time_share} has stacks that cannot be followed through code without unwind tables (made "
@@ -934,6 +941,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "stacks were sampled",
         "{alike} of {waits} waits have that of another wait alike (same process, system call and "
         "operation); times are exact, shares of stacks within {error_share} (95 % confidence)",
+    ),
+    Code.WAITS_BY_PERF: (
+        "waits by perf record --off-cpu, with and without a request",
+        "it adds up waits shorter than 0.5 s, and records neither their state nor kernel stacks",
     ),
     Code.READS_NOT_SEEN: (
         lambda words: (

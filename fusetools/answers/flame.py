@@ -25,6 +25,15 @@ from fusetools.session import MOST_STACK_BYTES
 COPY = "fusetools record --call-graph {} -- WORKLOAD"
 
 
+# The event of perf record --off-cpu: a sample is a wait, and its period the wait's ns.
+OFF_CPU = "offcpu-time"
+
+
+def _by_perf(described: core.native.Description) -> bool:
+    """Return whether perf's own event alone shows waits."""
+    return described["off_cpu"] and "sched:sched_switch" not in described["events"]
+
+
 # Kernel functions in which a daemon waits for a request and reads it.
 IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
 
@@ -47,6 +56,7 @@ def flame(
     probes, ask = prepare(
         source, graph, patterns, layers, filters, states, everything, kallsyms, symfs
     )
+    by_perf = ask["graph"] != graph
     answer = source.query(core.native.flame, probes, ask)
     selection = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
     selection += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
@@ -66,6 +76,8 @@ def flame(
         stacks, unit = {stack: ns / 1000 for stack, ns in stacks.items()}, "us"
         if len(session.stacks) == 3:
             notes += sampled(*session.stacks[:2])
+        if by_perf:
+            notes.append(Reason(Code.WAITS_BY_PERF, fix="fusetools record -- WORKLOAD"))
 
     def amount(key: Literal["shown", "idle", "own", "others", "outside"]) -> Amount:
         times, weight = answer[key]
@@ -114,8 +126,12 @@ def prepare(
     by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
     probes = question(source.path.name, graph, source.catalogue, source.described, by_request)
     sides = {layer == "daemon" for layer in layers}
+    by_perf = graph == "off-cpu" and _by_perf(source.described)
+    if by_perf and states:
+        name, why = source.path.name, "perf record --off-cpu records no state"
+        raise Error(f"{name} holds no states of waits", why, "fusetools record -- WORKLOAD")
     ask: core.native.Ask = {
-        "graph": graph,
+        "graph": "on-cpu" if by_perf else graph,
         "all": everything,
         "states": states,
         "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
@@ -189,6 +205,8 @@ def question(
         # up.
         return [stack(sampled[0]), *(requests if by_request else [])]
     switch, waking = "sched:sched_switch", "sched:sched_waking"
+    if graph == "off-cpu" and _by_perf(described):
+        return [stack(OFF_CPU), *(requests if by_request else [])]
     if graph != "requests" and switch not in events:
         raise Error(f"{name} holds no switches of tasks", "no off-CPU events were recorded", record)
     if graph != "requests" and switch not in stacks:
@@ -248,6 +266,8 @@ def _notes(
         yield Reason(Code.FILES_NOT_FOUND, {"files": tuple(files), **below})
     if known and (files := answer["stripped"]):
         yield Reason(Code.FILES_STRIPPED, {"files": tuple(files)})
+    if processes := answer["generated"]:
+        yield Reason(Code.GENERATED_UNNAMED, {"processes": tuple(processes)})
     total, cut = answer["shown"][1], _cut(graph, answer) or 0
     if cut * 1000 >= total > 0:
         yield from _cut_notes(source, answer, cut)

@@ -3,9 +3,10 @@ made of their programs.
 
 It is handed the recordings, the place of the result and the kernel's symbols as open files. The
 programs are opened for it by a child of its own, which stays root, reads nothing of them, and hands
-over programs and libraries alone: not even a merger that a hostile file has taken over gets at
-anything else. A file system may hang: a child that opens a file there for too long is left, and
-another one goes on; where reading hangs, the whole process is given up.
+over programs, libraries, and processes' own lists of the code that they generate: not even a merger
+that a hostile file has taken over gets at anything else. A file system may hang: a child that opens
+a file there for too long is left, and another one goes on; where reading hangs, the whole process
+is given up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -50,6 +52,10 @@ LONGEST = 1 << 16  # bytes of a path
 LONG = 200  # characters of a complaint
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
 _PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
+# How the core asks for the list of a process's generated code.
+_GENERATED = re.compile(
+    r"/proc/([1-9]\d{0,9})/root((?:/[^/]+)*/(?:perf-\d+\.map|jit-\d+\.dump))", re.DOTALL
+)
 
 
 class Stuck(Exception):
@@ -332,12 +338,18 @@ def _serve(questions: socket.socket) -> None:
     """In the child: open what is asked for, until nobody asks."""
     while query := questions.recv(LONGEST + 1):
         try:
-            descriptor = open_program(os.fsdecode(query))
+            descriptor = _opened(os.fsdecode(query))
         except OSError as error:
             questions.send(str(error.errno or errno.EIO).encode())
             continue
         socket.send_fds(questions, [b"0"], [descriptor])
         os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    if generated := _GENERATED.fullmatch(path):
+        return open_generated(int(generated[1]), generated[2])
+    return open_program(path)
 
 
 def open_program(path: str) -> int:
@@ -352,3 +364,47 @@ def open_program(path: str) -> int:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def open_generated(pid: int, path: str) -> int:
+    """Open the list of the code that a process generates: /tmp/perf-PID.map, or its jitdump.
+
+    The file must be a regular one of the process's own user, reached below the root of the process
+    without a link. A process that has ended had this process's root, and belonged to its user, or
+    to sudo's caller. OSError: there is none, or it is another's.
+    """
+    files = Files(Path("/"))
+    process = read_stat(files, pid)
+    if process is None:
+        root, owner = "/", _last(r"^(\d+)$", os.environ.get("SUDO_UID", ""), os.geteuid())
+    else:
+        status = files.read(f"/proc/{pid}/status", quiet=True) or ""
+        root, owner = f"/proc/{pid}/root", _last(_USER, status, -1)
+        if path.startswith("/tmp/perf-"):  # by the number that the process has for itself
+            path = f"/tmp/perf-{_last(_INSIDE, status, pid)}.map"
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        *folders, name = path.strip("/").split("/")
+        for part in folders:
+            inside = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inside
+        descriptor = os.open(name, _LIST, dir_fd=folder)
+    finally:
+        os.close(folder)
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
+        os.close(descriptor)
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+    return descriptor
+
+
+_USER = r"^Uid:\s*\d+\s+(\d+)"  # the effective one
+_INSIDE = r"^NSpid:.*?(\d+)$"
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def _last(pattern: str, status: str, default: int) -> int:
+    found = re.search(pattern, status, re.MULTILINE)
+    return int(found[1]) if found else default

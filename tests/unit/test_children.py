@@ -194,6 +194,79 @@ def test_a_program_that_hangs_is_one_program(hanging: list[str]) -> None:
     until(lambda: not any(map(runs, children)))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
+def test_a_list_of_generated_code_must_be_the_processs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fake(pid: int, user: int, inside: int = 7) -> Path:
+        """Make a process in whose own root /tmp/perf-7.map may be."""
+        place = tmp_path / f"proc/{pid}"
+        (place / "root/tmp").mkdir(parents=True)
+        (place / "stat").write_text(f"{pid} (x) S 1" + " 0" * 48)
+        (place / "status").write_text(f"Uid:\t0\t{user}\t0\t0\nNSpid:\t{pid}\t{inside}\nx:\n")
+        return place / "root/tmp" / f"perf-{inside}.map"
+
+    real_open = os.open
+
+    def inside(path: str, flags: int, *more: int, **keys: int) -> int:
+        return real_open(
+            str(tmp_path) + path if path.startswith("/proc") else path, flags, *more, **keys
+        )
+
+    monkeypatch.setattr(merger, "Files", lambda _: files.Files(tmp_path))
+    monkeypatch.setattr(os, "open", inside)
+
+    def read(pid: int, path: str = "") -> str:
+        with os.fdopen(merger.open_generated(pid, path or f"/tmp/perf-{pid}.map")) as file:
+            return file.read()
+
+    own = fake(100, 1234)
+    own.write_text("1000 10 f\n")
+    with pytest.raises(PermissionError):  # root's, not the process's user's
+        read(100)
+    os.chown(own, 1234, 1234)
+    assert read(100) == "1000 10 f\n"
+    dump = own.parent / "jit-7.dump"
+    dump.write_text("JiTD")
+    os.chown(dump, 1234, 1234)
+    assert read(100, "/tmp/jit-7.dump") == "JiTD"
+    fake(101, 0).symlink_to("/etc/passwd")
+    linked = fake(102, 0)
+    linked.parent.rmdir()
+    linked.parent.symlink_to("/etc")
+    os.mkfifo(fake(103, 0))
+    for pid in (101, 102, 103):
+        with pytest.raises(OSError):
+            read(pid)
+    with pytest.raises(OSError):
+        read(104)  # it has ended, and left none
+
+
+def test_who_merges_may_ask_for_lists_of_generated_code(tmp_path: Path) -> None:
+    program = (
+        "import sys; open('/tmp/perf-%d.map' % __import__('os').getpid(), 'w').write('1 2 f\\n');"
+    )
+    program += "print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    path = f"/tmp/perf-{process.pid}.map"
+    try:
+        with Opener() as opener:
+            with os.fdopen(opener(f"/proc/{process.pid}/root{path}")) as file:
+                assert file.read() == "1 2 f\n"
+            with pytest.raises(OSError):
+                opener(path)  # it is no program
+            process.communicate()
+            with os.fdopen(opener(f"/proc/{process.pid}/root{path}")) as file:
+                assert file.read() == "1 2 f\n"  # also once the process has ended
+    finally:
+        process.communicate()
+        os.unlink(path)
+
+
 def test_no_more_programs_are_opened_once_all_hang(hanging: list[str]) -> None:
     with Opener() as opener:
         for number in range(merger.OPENERS):

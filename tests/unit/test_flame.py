@@ -513,7 +513,7 @@ def test_what_is_missing_is_said(
     ],
 )
 def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str], said: str) -> None:
-    described: Any = {"events": events, "stacks": stacks, "samples": []}
+    described: Any = {"events": events, "stacks": stacks, "samples": [], "off_cpu": False}
     with pytest.raises(Error) as error:
         question("x", graph, by_convention([]), described, False)
     assert error.value.what == said
@@ -524,6 +524,19 @@ def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str],
 def test_who_is_sampled_waits_no_more(graph: str) -> None:
     events = ["sched:sched_switch", "fuse:fuse_request_send"]
     samples = [("cpu-clock", True)]
-    described: Any = {"events": events, "stacks": events, "samples": samples}
+    described: Any = {"events": events, "stacks": events, "samples": samples, "off_cpu": False}
     rows = question("x", graph, by_convention(events), described, False)
     assert [row.event for row in rows if row.role == "sample"] == ["cpu-clock"]
+
+
+def test_waits_come_from_perfs_own_event_where_no_switch_was_recorded() -> None:
+    events = ["offcpu-time", "fuse:fuse_request_send"]
+    described: Any = {"events": events, "stacks": [], "samples": [], "off_cpu": True}
+    (row,) = question("x", "off-cpu", by_convention(events), described, False)
+    assert (row.event, row.role) == ("offcpu-time", "stack")
+    by_request = question("x", "off-cpu", by_convention(events), described, True)
+    assert {"stack", "begin"} <= {row.role for row in by_request}
+    described["events"] = [*events, "sched:sched_switch"]
+    described["stacks"] = ["sched:sched_switch"]
+    rows = question("x", "off-cpu", by_convention(described["events"]), described, False)
+    assert "offcpu-time" not in {row.event for row in rows}

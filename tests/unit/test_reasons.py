@@ -66,6 +66,7 @@ SUBJECT: Mapping[str, Value] = {
     "whose": "daemon",
     "cgroup": "/sys/fs/cgroup/x",
     "names": ("/mnt/a.so", "/mnt/b.so"),
+    "processes": ("node", "java"),
     "error": "EIO",
     "fate": "aborted",
     "side": "B",

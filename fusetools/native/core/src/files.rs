@@ -91,7 +91,7 @@ impl Files {
         roots
     }
 
-    fn image(&self, place: &Path) -> Option<Image> {
+    pub(crate) fn image(&self, place: &Path) -> Option<Image> {
         if self.avoid.iter().any(|mount| place.starts_with(mount)) {
             return None;
         }

@@ -20,6 +20,7 @@ use crate::offcpu::{OffCpu, State, Wait, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
 use crate::programs::Programs;
 use crate::reader::{Reader, ScanInfo};
+use crate::record::SUMMED;
 use crate::spaces::Spaces;
 use crate::stacks::{Fold, Frames, Named, Origin, Reach, ROOT};
 use crate::stitch::{self, Mark, RequestCounts, Stitch, Story};
@@ -137,6 +138,8 @@ pub struct Flame {
     /// Files with unnamed addresses: without any symbols in the recording (or the directory); with some symbols.
     pub without_symbols: Vec<String>,
     pub stripped: Vec<String>,
+    /// Names of processes that generated code without names.
+    pub generated: Vec<String>,
     /// Samples hold copies of user stacks that were not unwound.
     pub copied: bool,
     /// There are too many different stacks: some are cut.
@@ -472,7 +475,7 @@ impl<'a> Engine<'a> {
             Use::Fetched => self.copies(ev.tid),
             Use::End | Use::None => {}
         }
-        if let Some(stitch) = &mut self.stitch {
+        if let Some(stitch) = self.stitch.as_mut().filter(|_| ev.time < SUMMED) {
             let complete = &mut self.complete;
             stitch.event(ev, &mut |story, _| complete.push(story.clone()));
             if what == Use::End {
@@ -602,16 +605,17 @@ impl<'a> Engine<'a> {
         if !self.within(ev.time) {
             return;
         }
+        let (pid, tid) = self.spaces.in_order((ev.pid, ev.tid));
         let [ip, period, ..] = ev.v;
         let stack = ev.v[3];
         let period = if period == ABSENT { 1 } else { period };
         let filters = &self.selection.filters;
         let by_request = self.operations != 0 || !filters.connections.is_empty();
-        let note = self.note(ev.pid, ev.tid);
+        let note = self.note(pid, tid);
         let wanted = if by_request {
             note.wanted
         } else {
-            note.wanted || self.named(ev.pid, ev.tid)
+            note.wanted || self.named(pid, tid)
         };
         let others = note.who == Who::Other && !self.selection.all && !self.unknown();
         if others || !wanted || self.selection.who.is_some_and(|who| who != note.who) {
@@ -622,19 +626,19 @@ impl<'a> Engine<'a> {
         if stack == ABSENT {
             self.flame.stackless += 1;
         }
-        let comm = self.comm(ev.pid, ev.tid);
+        let comm = self.comm(pid, tid);
         let node = match stack {
             ABSENT if ip == ABSENT => self.fold.below(ROOT, comm),
             ABSENT => {
                 let root = self.fold.below(ROOT, comm);
-                let name = self.frames.of_address(ip, &self.spaces, ev.pid);
+                let name = self.frames.of_address(ip, &self.spaces, pid);
                 self.fold.below(root, name)
             }
-            _ => self.node(comm, stack, ev.pid),
+            _ => self.node(comm, stack, pid),
         };
         let reach = match stack {
             ABSENT => Reach::Unfollowed,
-            _ => self.frames.reach(stack, &self.spaces, ev.pid),
+            _ => self.frames.reach(stack, &self.spaces, pid),
         };
         self.flame.reaches(reach, period, false);
         self.fold.add(node, period);
@@ -709,6 +713,7 @@ impl<'a> Engine<'a> {
             user: frames.user_named,
             without_symbols: frames.nameless_files(false),
             stripped: frames.nameless_files(true),
+            generated: frames.nameless_processes(),
             copied: self.copied,
             full: self.fold.full || !whole,
             ..self.flame

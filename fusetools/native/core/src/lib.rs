@@ -16,6 +16,7 @@ pub mod filters;
 pub mod flame;
 pub mod format;
 pub mod frames;
+mod generated;
 pub(crate) mod gopclntab;
 mod handlers;
 pub mod hist;

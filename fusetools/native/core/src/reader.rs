@@ -252,12 +252,19 @@ impl Reader {
         const DUMMY: u64 = 9;
         let named = self.events.iter().zip(&self.parts.attrs);
         named
-            .filter(|(_, attr)| {
-                !attr.is_tracepoint() && (attr.kind, attr.config) != (SOFTWARE, DUMMY)
+            .filter(|(event, attr)| {
+                let other = (attr.kind, attr.config) == (SOFTWARE, DUMMY);
+                !attr.is_tracepoint() && !other && event.name != record::OFF_CPU
             })
             // cpu-clock and task-clock
             .map(|(event, attr)| (&*event.name, attr.kind == SOFTWARE && attr.config < 2))
             .collect()
+    }
+
+    /// Return whether the recording has waits by `perf record --off-cpu`.
+    pub fn off_cpu(&self) -> bool {
+        let mut events = self.events.iter();
+        events.any(|event| event.name == record::OFF_CPU)
     }
 
     /// Return the events whose samples have a stack.

@@ -133,6 +133,33 @@ pub(crate) mod bit {
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 }
 
+/// Event of `perf record --off-cpu`, a PERF_COUNT_SW_BPF_OUTPUT: a wait that ended, its ns as the period.
+pub const OFF_CPU: &str = "offcpu-time";
+/// From here on, "times" only put the samples with sums of short waits last (perf's OFF_CPU_TIMESTAMP).
+pub const SUMMED: u64 = !0 << 32;
+
+/// Wait that perf's BPF program described in the raw data of a sample (since perf 6.16).
+pub(crate) struct Waited<'a> {
+    /// Process and thread, in either order (`Spaces::in_order`).
+    pub task: (i32, i32),
+    pub ns: u64,
+    /// Words of the call chain.
+    pub chain: &'a [u8],
+}
+
+impl Waited<'_> {
+    /// Read two numbers of the task, ns, the chain's length and its words. The cgroup follows.
+    pub(crate) fn of(raw: &[u8]) -> Option<Waited<'_>> {
+        let left = (raw.len().checked_sub(24)? / 8) as u64;
+        let depth = u64_at(raw, 16).filter(|&n| n <= left)? as usize;
+        Some(Waited {
+            task: (u32_at(raw, 0)? as i32, u32_at(raw, 4)? as i32),
+            ns: u64_at(raw, 8)?,
+            chain: raw.get(24..24 + 8 * depth)?,
+        })
+    }
+}
+
 /// Offsets of the parts of an event's records in bytes, computed once from its attr. A sample's count from its start,
 /// those of another record's sample id from its end. 0: absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -191,6 +191,15 @@ impl Spaces {
         self.processes.get(&pid)
     }
 
+    /// Return (process, thread) of these two numbers: perf's BPF program writes them in either order, and only a process
+    /// has a space.
+    pub fn in_order(&self, (pid, tid): (i32, i32)) -> (i32, i32) {
+        match self.of(pid).is_none() && self.of(tid).is_some() {
+            true => (tid, pid),
+            false => (pid, tid),
+        }
+    }
+
     /// Return a thread's name, if recorded.
     pub fn comm(&self, tid: i32) -> Option<&str> {
         self.comm_number(tid)

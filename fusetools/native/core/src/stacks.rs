@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::elf;
 use crate::events::Chain;
 use crate::files::{Files, VDSO};
+use crate::generated::{self, is_generated};
 use crate::programs::Programs;
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
@@ -73,6 +74,9 @@ pub struct Frames<'a> {
     of_kernel: FxHashMap<u64, u32>,
     /// Names by file and place in it.
     of_files: FxHashMap<(u32, u64), u32>,
+    /// Functions that processes generated, by process; and their names, by process and address.
+    generated: FxHashMap<i32, Option<Table>>,
+    of_generated: FxHashMap<(i32, u64), u32>,
     /// Frames by stack, and by the version of its user part's address space.
     of_stacks: FxHashMap<(u64, u64), Arc<[u32]>>,
     chains: Vec<Chain>,
@@ -89,6 +93,8 @@ pub struct Frames<'a> {
     pub user_named: Named,
     /// Files with nameless addresses.
     nameless: FxHashSet<u32>,
+    /// Names of processes that generated nameless code.
+    nameless_processes: BTreeSet<String>,
 }
 
 impl<'a> Frames<'a> {
@@ -111,6 +117,8 @@ impl<'a> Frames<'a> {
             known: FxHashMap::default(),
             of_kernel: FxHashMap::default(),
             of_files: FxHashMap::default(),
+            generated: FxHashMap::default(),
+            of_generated: FxHashMap::default(),
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
             user: Vec::new(),
@@ -120,6 +128,7 @@ impl<'a> Frames<'a> {
             kernel_named,
             user_named,
             nameless: FxHashSet::default(),
+            nameless_processes: BTreeSet::new(),
         }
     }
 
@@ -183,7 +192,7 @@ impl<'a> Frames<'a> {
                     }
                 }
                 _ => {
-                    let name = self.of_user(ip, space.map(|space| &**space), spaces);
+                    let name = self.of_user(ip, space.map(|space| &**space), spaces, pid);
                     // Without frame pointers, such a stack says less the longer it is.
                     if Some(name) != self.unknown || frames.last() != Some(&name) {
                         frames.push(name);
@@ -286,7 +295,7 @@ impl<'a> Frames<'a> {
     /// Return the only frame of a sample without a stack.
     pub fn of_address(&mut self, address: u64, spaces: &Spaces, pid: i32) -> u32 {
         if address as i64 >= 0 {
-            self.of_user(address, spaces.of(pid).map(|space| &**space), spaces)
+            self.of_user(address, spaces.of(pid).map(|space| &**space), spaces, pid)
         } else {
             self.of_kernel(address, spaces)
         }
@@ -334,7 +343,7 @@ impl<'a> Frames<'a> {
         number
     }
 
-    fn of_user(&mut self, address: u64, space: Option<&Space>, spaces: &Spaces) -> u32 {
+    fn of_user(&mut self, address: u64, space: Option<&Space>, spaces: &Spaces, pid: i32) -> u32 {
         let Some(mapping) = space.and_then(|space| space.find(address)) else {
             let name = self.name("[unknown]", Origin::Other);
             self.unknown = Some(name);
@@ -345,10 +354,10 @@ impl<'a> Frames<'a> {
         if let Some(&name) = self.of_files.get(&(file, place)) {
             return name;
         }
-        if self.files.len() != spaces.files.len() {
-            self.files
-                .extend_from_slice(&spaces.files[self.files.len()..]);
+        if is_generated(&spaces.files[file as usize].path) {
+            return self.of_generated(address, file, spaces, pid);
         }
+        self.learn_files(spaces);
         let mapped = &self.files[file as usize];
         let table = self.tables.entry(file).or_insert_with(|| match &self.host {
             // The vDSO is no file, wherever programs are.
@@ -374,6 +383,43 @@ impl<'a> Frames<'a> {
         let number = self.name(&name, Origin::File(file));
         self.of_files.insert((file, place), number);
         number
+    }
+
+    /// Return a function that a process generated. `file`: that of the mapping.
+    fn of_generated(&mut self, address: u64, file: u32, spaces: &Spaces, pid: i32) -> u32 {
+        if let Some(&name) = self.of_generated.get(&(pid, address)) {
+            return name;
+        }
+        self.learn_files(spaces);
+        let programs = &self.programs;
+        let table = self.generated.entry(pid);
+        let table = table.or_insert_with(|| programs.table(&generated::file_of(pid)));
+        self.user_named.addresses += 1;
+        let name = match table.as_ref().and_then(|table| table.name(address)) {
+            Some(name) => tidy(&elf::demangle(name)).into_owned(),
+            None => {
+                self.user_named.nameless += 1;
+                let process = spaces.comm(pid).map(str::to_owned);
+                let process = process.unwrap_or_else(|| format!("pid {pid}"));
+                self.nameless_processes.insert(process);
+                "[generated code]".into()
+            }
+        };
+        let number = self.name(&name, Origin::File(file));
+        self.of_generated.insert((pid, address), number);
+        number
+    }
+
+    fn learn_files(&mut self, spaces: &Spaces) {
+        if self.files.len() != spaces.files.len() {
+            self.files
+                .extend_from_slice(&spaces.files[self.files.len()..]);
+        }
+    }
+
+    /// Return the names of processes that generated code without names.
+    pub fn nameless_processes(&self) -> Vec<String> {
+        self.nameless_processes.iter().cloned().collect()
     }
 
     /// Return paths of files with nameless addresses. `known`: of files with some symbols, else of files with none.

@@ -3,12 +3,15 @@
 mod perf_data;
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::files::{Files, Opener};
 use fusetools_core::filters::Filters;
 use fusetools_core::flame::{flame, Graph, Selection};
 use fusetools_core::symbols::Kernel;
+use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::Reader;
 use perf_data::{Event, PerfData, Sample, CALLCHAIN};
 
@@ -237,7 +240,6 @@ fn cut(chain: &[u64]) -> [u64; 4] {
 #[test]
 fn the_end_of_a_stack_depends_on_its_method() {
     const KERNEL: u64 = -128i64 as u64;
-    const USER: u64 = -512i64 as u64;
     let (kernel, user) = (0xffff_ffff_8100_1000, 0x5555_0000_1234);
     // By frame pointers; copied, and followed as far as the tables describe it, or as far as it was copied.
     assert_eq!(cut(&[KERNEL, kernel, USER, user]), [1, 1, 0, 0]);
@@ -308,4 +310,145 @@ fn waited(sampled: bool) -> u64 {
 fn a_sample_ends_a_wait() {
     assert_eq!(waited(true), 60);
     assert_eq!(waited(false), 200);
+}
+
+/// perf_event.h: PERF_CONTEXT_USER
+const USER: u64 = -512i64 as u64;
+
+/// Return an MMAP2 of process `pid`: 0x1000 bytes from `start` on.
+fn mapped(event: &Event, pid: i32, start: u64, path: &str) -> Vec<u8> {
+    let mut body = perf_data::words(&[pid as u32, pid as u32]);
+    body.extend(
+        [start, 0x1000, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    body.extend([0; 32]);
+    let mut name = path.as_bytes().to_vec();
+    name.resize((path.len() + 8) & !7, 0);
+    body.extend(name);
+    let sample = Sample {
+        id: event.ids[0],
+        pid,
+        tid: pid,
+        time: 50,
+        ..Sample::default()
+    };
+    event.other(10, 2, &body, &sample)
+}
+
+fn on_cpu(bytes: Vec<u8>, event: &str) -> fusetools_core::flame::Flame {
+    let reader = Reader::from_bytes(bytes).unwrap();
+    let rows = [
+        row("fuse:fuse_request_send", Layer::Request, "", Role::Begin),
+        row("fuse:fuse_request_end", Layer::Request, "", Role::End),
+        row(event, Layer::Syscall, "", Role::Stack),
+    ];
+    let selection = Selection {
+        graph: Graph::OnCpu,
+        all: true,
+        ..Selection::default()
+    };
+    let (info, flame) = flame(&reader, &rows, &selection).unwrap();
+    assert!(
+        info.last < 1000 && info.warnings.is_empty(),
+        "{:?}",
+        info.warnings
+    );
+    flame
+}
+
+#[test]
+fn waits_by_perfs_own_off_cpu_event() {
+    for raw in [false, true] {
+        let mut file = PerfData::fuse();
+        let mut waits = Event::new("offcpu-time", 10, &[17]);
+        waits.sample_type |= CALLCHAIN;
+        waits.sample_type &= if raw { !CALLCHAIN } else { !perf_data::RAW };
+        file.records.push(mapped(&waits, 7, 0x1000, "/bin/x"));
+        // Thread 8 waited until 300; short waits of thread 7 are added up.
+        for (time, ns, task) in [(300, 100, (8u32, 7u32)), (u64::MAX << 32, 40, (7, 7))] {
+            let chain = vec![USER, 0x1234];
+            let mut words = vec![u64::from(task.0) | u64::from(task.1) << 32, ns, 2];
+            words.extend(chain.iter().chain([&99]));
+            let sample = Sample {
+                id: 17,
+                pid: task.1 as i32,
+                tid: task.0 as i32,
+                time,
+                period: ns,
+                raw: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+                chain,
+                ..Sample::default()
+            };
+            file.records.push(waits.sample(&sample));
+        }
+        let end = Sample {
+            id: 13,
+            time: 400,
+            raw: perf_data::end(45, 2, 0),
+            ..Sample::default()
+        };
+        file.records.push(file.events[1].sample(&end));
+        file.events.push(waits);
+        let flame = on_cpu(file.bytes(), "offcpu-time");
+        let mut stacks = flame.stacks;
+        stacks.sort();
+        let expected = [(":7;[x]".to_owned(), 40), (":8;[x]".to_owned(), 100)];
+        assert_eq!(stacks, expected, "raw: {raw}");
+        assert_eq!((flame.shown.ns, flame.user.nameless), (140, 1));
+    }
+}
+
+#[test]
+fn a_merged_recording_keeps_the_names_of_generated_code() {
+    let mut file = PerfData::fuse();
+    let mut clock = Event::new("cpu-clock", 0, &[17]);
+    clock.sample_type = (clock.sample_type | CALLCHAIN) & !perf_data::RAW;
+    for (pid, ip) in [(7, 0x1234), (8, 0x1234), (7, 0x1300)] {
+        file.records.push(mapped(&clock, pid, 0x1000, "//anon"));
+        let sample = Sample {
+            id: 17,
+            pid,
+            tid: pid,
+            time: 60,
+            chain: vec![USER, ip],
+            ..Sample::default()
+        };
+        file.records.push(clock.sample(&sample));
+    }
+    file.events.push(clock);
+    let place = |end: &str| -> PathBuf {
+        std::env::temp_dir().join(format!("fusetools-generated-{}.{end}", std::process::id()))
+    };
+    std::fs::write(place("in"), file.bytes()).unwrap();
+    std::fs::write(place("map"), "1200 40 Lazy:~f /a.js\n").unwrap();
+    let map = place("map");
+    let opener = Opener(Arc::new(move |path: &Path| match path.to_str() {
+        Some("/proc/7/root/tmp/perf-7.map") => std::fs::File::open(&map),
+        _ => Err(std::io::Error::other("none")),
+    }));
+    let extras = Extras {
+        files: Some(Files {
+            opener: Some(opener),
+            ..Files::default()
+        }),
+        ..Extras::default()
+    };
+    merge_with(&[place("in")], &place("out"), "", &extras).unwrap();
+    let flame = on_cpu(std::fs::read(place("out")).unwrap(), "cpu-clock");
+    for end in ["in", "out", "map"] {
+        std::fs::remove_file(place(end)).unwrap();
+    }
+    let mut stacks = flame.stacks;
+    stacks.sort();
+    let names: Vec<&str> = stacks.iter().map(|(stack, _)| &**stack).collect();
+    let expected = [
+        ":7;Lazy:~f /a.js",
+        ":7;[generated code]",
+        ":8;[generated code]",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!((flame.user.addresses, flame.user.nameless), (3, 2));
+    assert_eq!(flame.generated, ["pid 7", "pid 8"]);
 }

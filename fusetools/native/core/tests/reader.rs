@@ -136,6 +136,7 @@ fn every_layout_of_a_sample() {
                     time: 50 + n,
                     cpu: 3,
                     chain: (0..random.below(5)).collect(),
+                    period: 1,
                     raw: end(9, 1 << 40 | n, -13),
                     members: random.below(4),
                 };

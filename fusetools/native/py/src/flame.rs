@@ -90,6 +90,7 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("user", named(flame.user))?;
     dict.set_item("without_symbols", flame.without_symbols)?;
     dict.set_item("stripped", flame.stripped)?;
+    dict.set_item("generated", flame.generated)?;
     dict.set_item("copied", flame.copied)?;
     dict.set_item("full", flame.full)
 }

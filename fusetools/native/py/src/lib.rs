@@ -203,6 +203,7 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("hostname", reader.hostname())?;
     dict.set_item("kernel_place", reader.kernel_place())?;
     dict.set_item("samples", reader.samples())?;
+    dict.set_item("off_cpu", reader.off_cpu())?;
     dict.set_item("stacks", reader.stacks())?;
     dict.set_item("warnings", reader.warnings())?;
     Ok(dict)

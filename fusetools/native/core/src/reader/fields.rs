@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::events::RESENT;
+use crate::record::OFF_CPU;
 
 /// Field that identifies the probe in an event that several share.
 const PROBE: &str = "probe";
@@ -66,6 +67,8 @@ pub(super) struct Take {
     pub(super) name: Option<Field>,
     /// Field used if `name` is empty.
     pub(super) other: Option<Field>,
+    /// The stack is that of a wait by `perf record --off-cpu`.
+    pub(super) off_cpu: bool,
     /// `v[0]` is a request's number.
     numbered: bool,
     /// Field with the probe's number, and this probe's number, in an event that several share.
@@ -148,6 +151,7 @@ impl Take {
             numbered: names[0] == ["unique"],
             stack: meaning.role == Role::Stack,
             with_stack: false,
+            off_cpu: meaning.role == Role::Stack && meaning.event == OFF_CPU,
             role: meaning.role,
             name: text("name"),
             other: text("other"),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
+use crate::record::Waited;
 
 /// Plan of a scan: what to do with each event's samples. All workers share it.
 pub(super) struct ScanPlan {
@@ -151,7 +152,7 @@ fn read_text<'a>(field: &Field, raw: &'a [u8]) -> Option<Cow<'a, str>> {
 /// Return whether this is a time on a clock. perf's own records have 0.
 #[inline(always)]
 pub(super) fn timed(time: &u64) -> bool {
-    *time != 0 && *time != u64::MAX
+    *time != 0 && *time < record::SUMMED
 }
 
 impl ScanPlan {
@@ -343,7 +344,7 @@ impl ScanPlan {
         if takes.is_empty() || !(*all || self.within(time, part)) {
             return;
         }
-        if !timed {
+        if !timed && !takes.iter().any(|take| take.off_cpu) {
             part.tally.untimed += 1;
             return;
         }
@@ -367,7 +368,7 @@ impl ScanPlan {
         } else {
             &[]
         };
-        let (pid, tid) = if layout.tid == 0 {
+        let (mut pid, mut tid) = if layout.tid == 0 {
             (-1, -1)
         } else {
             layout.task(record)?
@@ -381,7 +382,12 @@ impl ScanPlan {
             if !take.applies(raw) {
                 continue;
             }
-            let mut v = if take.stack {
+            let mut v = if take.off_cpu && layout.has_raw() {
+                let waited = Waited::of(raw)?;
+                (pid, tid) = waited.task;
+                let stack = part.stacks.number(waited.chain);
+                [ABSENT, waited.ns, ABSENT, stack]
+            } else if take.stack {
                 let word = |place| match place {
                     0 => Some(ABSENT),
                     place => u64_at(record, place),

@@ -133,6 +133,9 @@ impl Source for Perf<'_> {
                     *bytes = Bytes::Made(cut);
                 }
                 let record = bytes.bytes();
+                if let Some(raw) = layout.raw(record).filter(|_| written.off_cpu) {
+                    stacks.waited(raw);
+                }
                 match stacks.sample(
                     layout,
                     written.copied,
@@ -219,6 +222,8 @@ struct Written {
     cut: Option<u64>,
     /// It is not a tracepoint: its samples show the processor's position.
     by_address: bool,
+    /// Its raw data may hold the stack of a wait.
+    off_cpu: bool,
     tells: Tells,
     /// Only the stacks of its samples are used: ftrace recorded the event, too.
     stack_alone: bool,
@@ -266,8 +271,8 @@ impl Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
         let written = reader.attrs().iter().zip(tells(reader, alone));
-        let written = written.zip(about(reader)).zip(alone);
-        let written = written.map(|(((attr, tells), about), &stack_alone)| {
+        let written = written.zip(about(reader)).zip(alone).zip(reader.events());
+        let written = written.map(|((((attr, tells), about), &stack_alone), event)| {
             let of = attr.layout;
             let flags = u64_at(&attr.raw, 40).unwrap_or(0);
             Written {
@@ -275,6 +280,7 @@ impl Mend {
                 copied: copied(reader, attr).filter(|_| unwinds),
                 cut: None,
                 by_address: !attr.is_tracepoint(),
+                off_cpu: event.name == record::OFF_CPU,
                 tells,
                 stack_alone,
                 about,

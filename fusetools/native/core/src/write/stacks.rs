@@ -14,9 +14,10 @@ use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
 use crate::files::Files;
+use crate::generated::{self, is_generated};
 use crate::programs::{is_of_program, Programs};
 use crate::reader::{space_change, Reader};
-use crate::record::{bit, u64_at, Layout};
+use crate::record::{bit, u64_at, Layout, Waited};
 use crate::spaces::Spaces;
 use crate::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
 use crate::symbols::{Kernel, Table};
@@ -102,6 +103,8 @@ pub(super) struct Stacks<'a> {
     kernel: FxHashSet<u64>,
     /// By file of the address spaces: places in the file.
     user: FxHashMap<u32, FxHashSet<u64>>,
+    /// By process, addresses in code that it generated.
+    generated: FxHashMap<i32, FxHashSet<u64>>,
     places: usize,
 }
 
@@ -126,6 +129,7 @@ impl<'a> Stacks<'a> {
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
+            generated: FxHashMap::default(),
             places: 0,
         }
     }
@@ -284,6 +288,14 @@ impl<'a> Stacks<'a> {
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    /// Process the raw data of a wait by `perf record --off-cpu`.
+    pub(super) fn waited(&mut self, raw: &[u8]) {
+        if let Some(waited) = Waited::of(raw) {
+            let (pid, _) = self.spaces.in_order(waited.task);
+            self.gather(pid, &words(waited.chain), None);
+        }
     }
 
     /// Remove the words of a chain's user part that the reader may not see. Return whether there were any.
@@ -455,9 +467,13 @@ impl<'a> Stacks<'a> {
             let Some(mapping) = mapping.filter(|_| self.places < MOST_PLACES) else {
                 continue;
             };
-            let place = (ip - mapping.start).wrapping_add(mapping.offset);
-            let places = self.user.entry(mapping.file).or_default();
-            self.places += usize::from(places.insert(place));
+            let new = if is_generated(&self.spaces.files[mapping.file as usize].path) {
+                self.generated.entry(pid).or_default().insert(ip)
+            } else {
+                let place = (ip - mapping.start).wrapping_add(mapping.offset);
+                self.user.entry(mapping.file).or_default().insert(place)
+            };
+            self.places += usize::from(new);
         }
     }
 
@@ -480,6 +496,15 @@ impl<'a> Stacks<'a> {
                 let file = &self.spaces.files[file as usize];
                 if let Some(table) = Table::of(file, files) {
                     programs.add(file, &table, places.into_iter());
+                }
+            }
+            for (pid, addresses) in self.generated {
+                let space = self.spaces.of(pid);
+                let table = space
+                    .and_then(|space| generated::table_of(pid, space, &self.spaces.files, files));
+                if let Some(table) = table {
+                    let file = generated::file_of(pid);
+                    programs.add(&file, &table, addresses.into_iter());
                 }
             }
         }

@@ -73,6 +73,8 @@ pub struct Sample {
     pub time: u64,
     pub cpu: u32,
     pub chain: Vec<u64>,
+    /// 0: 1.
+    pub period: u64,
     pub raw: Vec<u8>,
     /// Number of members in a group read.
     pub members: u64,
@@ -106,7 +108,9 @@ impl Event {
 
     fn attr(&self, size: usize) -> Vec<u8> {
         let mut attr = vec![0; size];
-        attr[0..4].copy_from_slice(&2u32.to_le_bytes());
+        // PERF_TYPE_TRACEPOINT, or PERF_TYPE_SOFTWARE.
+        let kind: u32 = if self.name.contains(':') { 2 } else { 1 };
+        attr[0..4].copy_from_slice(&kind.to_le_bytes());
         attr[4..8].copy_from_slice(&(self.size as u32).to_le_bytes());
         for (at, word) in [
             (8, self.config),
@@ -136,7 +140,7 @@ impl Event {
         word(has(ID), sample.id);
         word(has(STREAM_ID), 0x57e);
         word(has(CPU), sample.cpu as u64 | 0xdead << 32);
-        word(has(PERIOD), 1);
+        word(has(PERIOD), sample.period.max(1));
         if has(READ) {
             let (group, id, lost) = (
                 self.read_format & 8 != 0,
