@@ -12,6 +12,9 @@ from fusetools.names import CALIBRATION, OPERATIONS
 from fusetools.results.facts import Facts
 from fusetools.results.hist import Bucket, Histogram
 
+# Probe sets that have every callback of their daemons. Compilers inline those of others.
+_WHOLE = ("cvmfs", "libfuse", "libfuse_highlevel", "gofuse")
+
 
 def series(
     source: Source,
@@ -29,11 +32,11 @@ def series(
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
     names = [name for _, name in source.functions]
-    # Without callbacks, use the window from the daemon's read of a request to its reply.
-    windows = not any(
-        p.layer == "daemon" and (p.role == "reply" or (p.role == "entry" and p.operation))
-        for p in source.catalogue
-    )
+    # Operations without a callback have the time from a daemon's read to its reply.
+    daemon = [p for p in source.catalogue if p.layer == "daemon"]
+    called = any(p.role == "entry" and p.operation for p in daemon)
+    inlined = any(mount.fs not in (None, *_WHOLE) for mount in source.session.mounts)
+    windows = (inlined or not called) and not any(p.role == "reply" for p in daemon)
     windows = windows and (not layers or "daemon" in layers)
     wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows, parts=True)
     native = source.core_filters(filters, functions=False, corrected=corrected)

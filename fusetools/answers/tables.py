@@ -9,6 +9,7 @@ from fusetools.answers.catalogue import catalogue, needed, prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.flame import prepare
 from fusetools.answers.source import Source
+from fusetools.errors import Error
 from fusetools.results.table import Table
 
 
@@ -38,6 +39,9 @@ def waits(
 ) -> Table:
     """Return waits; the arguments are those of Recording.stacks()."""
     rows, ask = prepare(source, "off-cpu", patterns, (), filters, states, everything, None, None)
+    if ask["graph"] != "off-cpu":
+        what = f"{source.path.name} holds no switches of tasks"
+        raise Error(what, "perf record --off-cpu adds up waits", "fusetools record -- WORKLOAD")
     return Table("waits", source.path.name, source.query(core.native.waits, rows, ask))
 
 

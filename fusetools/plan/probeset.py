@@ -59,7 +59,19 @@ MOST_OFFSET = 1 << 16
 
 ROLES = ("call", "reply", "inode", "listed", "taken")
 HELPERS = ("inode", "listed", "taken")  # useful only with other roles
-FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "fh", "size", "off")
+FIELDS = (
+    "unique",
+    "opcode",
+    "nodeid",
+    "req",
+    "error",
+    "ino",
+    "name",
+    "attribute",
+    "fh",
+    "size",
+    "off",
+)
 
 
 @dataclass(frozen=True)

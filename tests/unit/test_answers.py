@@ -191,6 +191,16 @@ def test_times(fake: Fake, run: Invoke, text: str, ns: int) -> None:
     assert core.asked[-1][2] == {"daemons": [(20, 45)], "opened": [], "from_ns": ns}
 
 
+def test_inlined_callbacks_have_the_time_from_read_to_reply(fake: Fake, run: Invoke) -> None:
+    recorded = cvmfs_like()
+    recorded.session["mounts"][0]["fs"] = "fuser"
+    core = fake(recorded)
+    assert run("hist").exit_code == 0
+    assert core.asked[-1][2]["windows"]
+    assert run("hist", "--layer", "request").exit_code == 0
+    assert "windows" not in core.asked[-1][2]
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -85,6 +85,8 @@ pub struct Analysis {
     now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
+    /// Bits of the operations for which a callback was seen.
+    called: u64,
     /// Connections with a known daemon or a read. And: number of requests without a read, by connection and operation.
     readable: FxHashSet<u64>,
     unread: FxHashMap<(u64, Operation), u64>,
@@ -235,6 +237,7 @@ impl Analysis {
             now: 0,
             request_tallies: FxHashMap::default(),
             window_tallies: FxHashMap::default(),
+            called: 0,
             readable,
             unread: FxHashMap::default(),
             reply_tallies: FxHashMap::default(),
@@ -526,7 +529,9 @@ impl Analysis {
                 *tally,
             );
         }
-        for (operation, tally) in self.window_tallies {
+        let called = self.called;
+        let uncalled = self.window_tallies.into_iter();
+        for (operation, tally) in uncalled.filter(|(operation, _)| called & operation.bit() == 0) {
             let function = READ_TO_REPLY.to_owned();
             add(Layer::Daemon, function, operation.name(), *tally);
         }

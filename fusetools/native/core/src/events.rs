@@ -245,6 +245,8 @@ pub enum Side {
         /// Handle of an open file.
         handle: u64,
         name: Arc<str>,
+        /// Name of an extended attribute, where `name` is the file's path.
+        attribute: Option<Arc<str>>,
     },
     /// Request that the kernel makes: for `name` in the directory `ino`, or for the attribute `name` of `ino`. Only if
     /// the catalogue requests it (Role::Asked).

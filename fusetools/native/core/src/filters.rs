@@ -27,7 +27,7 @@ pub struct Filters {
     /// Group kernel functions by the operation of the requests made inside a call, else by that of their name. A call
     /// with requests of several operations counts for each.
     pub by_operation: bool,
-    /// Add a series `READ_TO_REPLY` to the daemon layer for each operation, for requests without a callback. It runs
+    /// Add a series `READ_TO_REPLY` to the daemon layer for each operation without a callback in the recording. It runs
     /// from the daemon's read of a request to its reply.
     pub windows: bool,
     /// The recording is the end of a longer one. A return that is a thread's first event ends a call from before it,
@@ -39,7 +39,7 @@ pub struct Filters {
     pub corrected: bool,
 }
 
-/// Name used for daemons without callbacks, in place of a callback's.
+/// Name used for operations without callbacks, in place of a callback's.
 pub const READ_TO_REPLY: &str = "read to reply";
 
 impl Filters {

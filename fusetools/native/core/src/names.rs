@@ -24,6 +24,8 @@ pub struct Details {
     pub ino: u64,
     /// Name of a file in a directory, or of an attribute.
     pub name: Option<Arc<str>>,
+    /// Name of an attribute, where `name` is the file's path.
+    attribute: Option<Arc<str>>,
     /// Handle of the open file.
     handle: u64,
     /// The callback opens a directory.
@@ -39,12 +41,20 @@ pub struct Details {
 pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
+    attribute: None,
     handle: ABSENT,
     opens_directory: false,
     size: ABSENT,
     offset: ABSENT,
     answer: ABSENT,
 };
+
+impl Details {
+    /// Return the name in the request: an attribute's, or a file's (its path, from libfuse's high-level API).
+    pub fn argument(&self) -> Option<&str> {
+        self.attribute.as_deref().or(self.name.as_deref())
+    }
+}
 
 /// Path of a file, from the mount point on if the names lead up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +246,7 @@ impl Names {
             ino,
             handle,
             name,
+            attribute,
             ..
         } = record
         {
@@ -244,6 +255,7 @@ impl Names {
             let name = name.or_else(|| self.open_file(daemon, *handle));
             let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
+            details.attribute.clone_from(attribute);
         }
         if let Side::Asked {
             connection,

@@ -184,7 +184,7 @@ impl<'a> Row<'a> {
         let path = self.path.as_ref();
         let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
         let end = story.at(Mark::End);
-        let name = known.details.name.as_deref();
+        let name = known.details.argument();
         let plain: [Value<'_>; COLUMNS.len()] = [
             Value::Text(story.operation.name()),
             Value::known_number(story.connection),

@@ -1226,6 +1226,34 @@ fn cost_is_subtracted_from_read_to_reply() {
     assert_eq!(ns(&corrected(&without, 100, 1602)), 15000 - 3 * 100);
 }
 
+/// A compiler may have inlined the callbacks of some operations.
+#[test]
+fn read_to_reply_is_for_operations_without_a_callback() {
+    let mut events = CORRECTED
+        .map(|(time, tid, kind, v)| ev(time, tid, kind, &v))
+        .to_vec();
+    // A getattr, and a lookup whose callback was lost.
+    for (unique, opcode) in [(4, 3), (6, 1)] {
+        let more = CORRECTED
+            .iter()
+            .filter(|row| ![LOOKUP, LOOKUP_RETURN].contains(&row.2));
+        events.extend(more.map(|&(time, tid, kind, v)| {
+            let mut event = ev(time + unique * 100_000, tid, kind, &v);
+            if [BEGIN, SENT, END].contains(&kind) {
+                event.v[0] = unique;
+            }
+            if kind == BEGIN {
+                event.v[2] = opcode;
+            }
+            event
+        }));
+    }
+    let answer = corrected(&events, 0, 0);
+    assert_eq!(figures(&answer, "read to reply", "getattr").3, 15000);
+    assert!(series(&answer, "read to reply", "lookup").is_none());
+    assert!(series(&answer, "cvmfs_lookup", "lookup").is_some());
+}
+
 /// With detail latency, what a ring brings is not recorded; only its command, which takes the reply, is.
 #[test]
 fn no_read_to_reply_where_reads_are_not_recorded() {

@@ -120,6 +120,7 @@ impl Script {
             ino: inode,
             handle: ABSENT,
             name: name.into(),
+            attribute: None,
         });
         self.call(501, INODE, &[unique, answer]);
         self.call(501, ENTER, &[20]);
@@ -295,6 +296,7 @@ fn a_callback_without_a_number_names_the_request_that_its_thread_read() {
             ino: ABSENT,
             handle: ABSENT,
             name: path.into(),
+            attribute: None,
         });
         script.call(501, GETATTR_RETURN, &[]);
         script.call(501, END, &[unique, MOUNT, 0]);
@@ -576,7 +578,7 @@ proptest! {
             batch.events.push(ev(time, tid, kind, &v));
         }
         for (time, unique, ino, handle, name) in names {
-            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, handle, name: name.into() });
+            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, handle, name: name.into(), attribute: None });
         }
         batch.events.sort_by_key(|event| event.time);
         batch.side.sort_by_key(|side| match side {

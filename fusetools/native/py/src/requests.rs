@@ -128,7 +128,7 @@ pub(crate) fn request_dict<'py>(
     dict.set_item("syscall", syscall)?;
     let path = request.path.as_ref();
     dict.set_item("path", path.map(|path| (path.text.as_str(), path.whole)))?;
-    dict.set_item("name", request.details.name.as_deref())?;
+    dict.set_item("name", request.details.argument())?;
     dict.set_item("inode", request.inode)?;
     dict.set_item("duration", request.duration)?;
     let marks = PyDict::new(py);

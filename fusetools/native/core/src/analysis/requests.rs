@@ -28,7 +28,9 @@ impl Analysis {
                 .request(story, begin, story.until, taken(Mark::Begin, Mark::End));
         }
         let daemon = !story.is_unanswered() || story.next != Mark::Read;
-        if self.filters.windows && daemon && story.at(Mark::CallbackEnter).is_none() {
+        if story.at(Mark::CallbackEnter).is_some() {
+            self.called |= story.operation.bit();
+        } else if self.filters.windows && daemon {
             let read = story.at(Mark::Read);
             let reply = story.at(Mark::Reply);
             let to = reply.unwrap_or(story.until);

@@ -110,6 +110,7 @@ impl Calls {
                 ino: ABSENT,
                 handle,
                 name: path.into(),
+                attribute: None,
             },
         );
         self.event(kind, ABSENT);
@@ -186,6 +187,7 @@ fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
             ino,
             handle: ABSENT,
             name: name.into(),
+            attribute: None,
         },
     );
     names.event(DAEMON, &called(kind, 2, ino));
@@ -339,4 +341,27 @@ fn unanswered_requests_are_bounded() {
         names.details(DAEMON, unique);
     }
     assert!(names.open.len() <= MOST_OPEN);
+}
+
+#[test]
+fn an_attribute_has_a_name_beside_the_path_of_its_file() {
+    let mut names = with_rows(&["getxattr"]);
+    let mut called = |name: &str, attribute: Option<&str>| {
+        let name = Side::Name {
+            time: 0,
+            pid: 7,
+            tid: 7,
+            unique: 2,
+            ino: ABSENT,
+            handle: ABSENT,
+            name: name.into(),
+            attribute: attribute.map(Into::into),
+        };
+        names.side(DAEMON, &name);
+        names.details_of(DAEMON, 2).clone()
+    };
+    let details = called("/a/b", Some("user.x"));
+    assert_eq!(details.argument(), Some("user.x"));
+    assert_eq!(details.name.as_deref(), Some("/a/b"));
+    assert_eq!(called("/a/b", None).argument(), Some("/a/b"));
 }

@@ -67,6 +67,7 @@ pub(super) struct Take {
     pub(super) name: Option<Field>,
     /// Field used if `name` is empty.
     pub(super) other: Option<Field>,
+    pub(super) attribute: Option<Field>,
     /// The stack is that of a wait by `perf record --off-cpu`.
     pub(super) off_cpu: bool,
     /// `v[0]` is a request's number.
@@ -155,6 +156,7 @@ impl Take {
             role: meaning.role,
             name: text("name"),
             other: text("other"),
+            attribute: text("attribute"),
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
         }
     }

@@ -440,6 +440,12 @@ impl ScanPlan {
                             ino,
                             handle,
                             name,
+                            attribute: take
+                                .attribute
+                                .as_ref()
+                                .and_then(|field| read_text(field, raw))
+                                .filter(|text| !text.is_empty())
+                                .map(Into::into),
                         },
                     });
                 }
