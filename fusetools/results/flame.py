@@ -73,7 +73,8 @@ class Stacks:
     ``daemons_ns``: the part of ``total_ns`` in waits of daemons' threads. ``shared_ns``: time of
     requests that ``total_ns`` omits, as their caller waited for another request at the same time.
     ``outside``: waits in system calls on mounts, but in none of their requests, and their blocked
-    time, which is that of results/stages.py, MountCalls.outside_ns.
+    time, which is that of results/stages.py, MountCalls.outside_ns; in a graph of requests, these
+    calls and their whole time outside of requests.
     ``kernel`` and ``user``: symbols. ``notes``: other remarks, one line each.
     """
 

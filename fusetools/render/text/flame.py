@@ -116,8 +116,9 @@ def _whose(shown: Stacks) -> list[str]:
             "same request, which fusetools stages counts once"
         )
     if shown.outside.total_ns:
+        spent = "spent" if shown.graph == "requests" else "blocked"
         output.append(
-            f"callers blocked {duration(shown.outside.total_ns)} outside of requests, in system "
+            f"callers {spent} {duration(shown.outside.total_ns)} outside of requests, in system "
             "calls on mounts (fusetools stages)"
         )
     if shown.shared_ns:

@@ -179,7 +179,14 @@ pub fn flame(
     selection: &Selection,
 ) -> Result<(ScanInfo, Flame), Error> {
     let mut engine = Engine::new(reader, catalogue, selection)?;
-    let info = reader.scan(catalogue, &mut |batch| engine.push(&batch))?;
+    let calls = selection.graph == Graph::Requests;
+    let kernel = if calls { stitch::symbols(reader) } else { None };
+    let info = reader.scan(catalogue, &mut |batch| {
+        if let Some(stitch) = engine.stitch.as_mut().filter(|_| calls) {
+            stitch.add_stacks(&batch.stacks, kernel.as_ref());
+        }
+        engine.push(&batch);
+    })?;
     let flame = engine.finish(info.last);
     Ok((info, flame))
 }
@@ -340,7 +347,11 @@ impl<'a> Engine<'a> {
                 functions: filters.functions.clone(),
                 ..Filters::default()
             };
-            Stitch::new(catalogue, filters, arch.as_deref(), first, asleep)
+            let mut stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep);
+            if selection.graph == Graph::Requests {
+                stitch.collect_calls();
+            }
+            stitch
         });
         let operations = selection
             .operations
@@ -397,6 +408,7 @@ impl<'a> Engine<'a> {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),
         });
+        self.calls();
     }
 
     fn side(&mut self, record: &Side) {
@@ -691,6 +703,7 @@ impl<'a> Engine<'a> {
             stitch.end_at(last);
             stitch.rest(&mut |story, _| complete.push(story.clone()));
             self.stories();
+            self.calls();
         }
         self.settle_all();
     }

@@ -10,6 +10,7 @@ use fusetools_core::events::{Layer, Meaning, Role};
 use fusetools_core::files::{Files, Opener};
 use fusetools_core::filters::Filters;
 use fusetools_core::flame::{flame, Graph, Selection};
+use fusetools_core::stages::{stages, By};
 use fusetools_core::symbols::Kernel;
 use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::Reader;
@@ -91,6 +92,41 @@ fn weights(bytes: Vec<u8>) -> Option<[u64; 4]> {
 fn a_whole_recording_has_every_graph() {
     let [_, off, wake, requests] = weights(demo()).unwrap();
     assert!(off > wake && wake > 1_000_000 && requests > 1_000_000);
+}
+
+#[test]
+fn a_graph_of_requests_has_the_callers_time_outside_of_them() {
+    let reader = Reader::from_bytes(demo()).unwrap();
+    let rows = catalogue();
+    let selection = Selection {
+        graph: Graph::Requests,
+        all: true,
+        ..Selection::default()
+    };
+    let (_, flames) = flame(&reader, &rows, &selection).unwrap();
+    let (_, answer) = stages(&reader, &rows, Filters::default(), By::Operation).unwrap();
+    let outside: u64 = answer
+        .calls
+        .iter()
+        .flat_map(|(_, calls)| calls.outside)
+        .sum();
+    assert!(outside > 0);
+    assert_eq!(flames.outside.ns, outside);
+    let shown = flames
+        .stacks
+        .iter()
+        .filter(|(stack, _)| stack.contains(";[outside of requests];["));
+    assert_eq!(shown.map(|(_, ns)| ns).sum::<u64>(), outside);
+    // A call on a mount that is not selected is not shown.
+    let selection = Selection {
+        filters: Filters {
+            connections: vec![1],
+            ..Filters::default()
+        },
+        ..selection
+    };
+    let (_, flames) = flame(&reader, &rows, &selection).unwrap();
+    assert_eq!((flames.outside.ns, flames.shown.ns), (0, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::waits::frame_of;
 use super::{Engine, Graph, Who};
 use crate::events::ABSENT;
 use crate::stacks::{Origin, ROOT};
-use crate::stitch::{Mark, Story, FATES};
+use crate::stitch::{Mark, Stitch, Story, FATES, OUTSIDE};
 
 /// Innermost functions of a stack that was taken when its thread went to sleep.
 const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
@@ -32,6 +32,29 @@ impl Engine<'_> {
         }
         complete.clear();
         self.complete = complete;
+    }
+
+    /// Add the time outside of requests of the system calls on mounts that have ended.
+    pub(super) fn calls(&mut self) {
+        let calls = self.stitch.as_mut().map(Stitch::take_calls);
+        for call in calls.unwrap_or_default() {
+            let of_daemon =
+                self.selection.who == Some(Who::Daemon) || self.who(call.pid) == Who::Daemon;
+            let wanted = self.wants_call(call.connection, call.operation, (call.pid, call.tid));
+            if of_daemon || !wanted || !self.within(call.start) || call.rest() == 0 {
+                continue;
+            }
+            let comm = self.comm(call.pid, call.tid);
+            let node = self.fold.below(ROOT, comm);
+            let node = self.below(node, &format!("[{}]", self.arch.syscall(call.number)));
+            let node = self.below(node, "[outside of requests]");
+            for (kind, ns) in OUTSIDE.iter().zip(call.outside).filter(|(_, ns)| *ns > 0) {
+                let node = self.below(node, &format!("[{}]", kind.replace('_', " ")));
+                self.fold.add(node, ns);
+            }
+            self.flame.outside.add(call.rest());
+            self.flame.shown.ns = self.flame.shown.ns.saturating_add(call.rest());
+        }
     }
 
     fn story(&mut self, story: &Story, served: &Served) {
