@@ -600,10 +600,10 @@ def elf_about(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
 def demangle(name: str) -> str:
     """Demangle a C++ or Rust name, without arguments (`cvmfs::cvmfs_lookup`); keep others."""
 
-def syscall_name(machine: str, number: int, narrow: bool) -> str | None:
+def syscall_name(machine: str, number: int, is_32bit: bool) -> str | None:
     """Return the name of a system call on a machine (as in `uname -m`).
 
-    ``narrow``: of a 32-bit program. None: there is no such call, or the machine is neither x86_64
+    ``is_32bit``: of a 32-bit program. None: there is no such call, or the machine is neither x86_64
     nor aarch64."""
 
 def live_stacks(

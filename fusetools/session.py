@@ -66,7 +66,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Mount:
+class TracedMount:
     """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set;
     ``limits``: by name, as in host/limits.py;
     ``servers``: further processes that had the connection open; ``program`` and ``library``: file
@@ -89,7 +89,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Probe:
+class RecordedProbe:
     """An event that the recording made. ``role``: one of ROLES."""
 
     event: str
@@ -178,8 +178,8 @@ class Session:
     host: Host = Host()
     workload_pid: int | None = None
     descendants: tuple[int, ...] = ()
-    mounts: tuple[Mount, ...] = ()
-    probes: tuple[Probe, ...] = ()
+    mounts: tuple[TracedMount, ...] = ()
+    probes: tuple[RecordedProbe, ...] = ()
     missing: tuple[Reason, ...] = ()
     misses: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
@@ -338,14 +338,14 @@ def read(text: str | None) -> tuple[Session, list[str]]:
     )
 
 
-def _probe(row: Row) -> Probe | None:
+def _probe(row: Row) -> RecordedProbe | None:
     names = ("event", "layer", "function", "operation", "role")
     texts = [text for name in names if isinstance(text := row.get(name) or "", str)]
     if len(texts) < len(names):
         return None
     event, layer, function, operation, role = texts
     address = natural(row.get("address")) or None
-    probe = Probe(event, layer, function, operation, role, address)
+    probe = RecordedProbe(event, layer, function, operation, role, address)
     return probe if probe.role in ROLES and probe.layer in LAYERS else None
 
 
@@ -363,8 +363,8 @@ def _peer(row: Row) -> Peer | None:
     return Peer(pid, fd, address)
 
 
-def _mount(row: Row) -> Mount:
-    return Mount(
+def _mount(row: Row) -> TracedMount:
+    return TracedMount(
         path=_text(row.get("path")),
         connection=natural(row.get("connection")),
         fstype=_text(row.get("fstype")),

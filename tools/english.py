@@ -40,6 +40,9 @@ _PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b", re.IGNORECASE)
 # A sentence ends with a full stop, a colon or a semicolon, and the next begins with a capital.
 _SENTENCES = re.compile(r"(?<=[.:!?])\s+(?=[A-Z])")
 
+# A test is named by the behaviour that it proves: a statement, too.
+_TEST = re.compile(rf"^\s*def (test_(?:{'|'.join(BEGINNINGS)})_\w*)", re.IGNORECASE | re.MULTILINE)
+
 KINDS = (".py", ".rs", ".md", ".1")
 # Generated texts, and folders whose texts are still to be rewritten.
 EXCLUDED = (
@@ -131,7 +134,11 @@ READERS = {".py": of_python, ".rs": of_rust, ".md": of_markdown, ".1": of_man}
 
 def violations(path: Path) -> Iterator[str]:
     """Yield a line for each violation in a file."""
-    for line, text in READERS[path.suffix](path.read_text(encoding="utf-8")):
+    source = path.read_text(encoding="utf-8")
+    for match in _TEST.finditer(source) if path.suffix == ".py" else ():
+        line = source.count("\n", 0, match.start(1)) + 1
+        yield f"{path}:{line}: name of a test: {match[1]}"
+    for line, text in READERS[path.suffix](source):
         for sentence in sentences(text):
             words = sentence.lstrip("`*\"'([ ")
             if match := _BEGINNING.match(words):

@@ -58,7 +58,7 @@ def queue(source: Source, filters: Filters) -> Queue:
 _MAX_THREADS = 10
 
 
-def more_threads(mount: session.Mount | None, threads: int) -> str:
+def more_threads(mount: session.TracedMount | None, threads: int) -> str:
     """Return how a daemon that used all its ``threads`` gets more, "" if that is not known.
 
     Only where its command line and its library show what limits it."""

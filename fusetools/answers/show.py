@@ -29,7 +29,7 @@ from fusetools.answers.requests import (
 )
 from fusetools.answers.source import Source
 from fusetools.errors import Error
-from fusetools.results.show import Moment, Shown
+from fusetools.results.show import Shown, TimelineEvent
 from fusetools.session import NAMING
 
 # Roles without a line: their events provide only names, or have another role that gets the line.
@@ -110,7 +110,7 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
                 # An event may concern both threads: one wakes the other.
                 lines.setdefault((time, kind, whose), ["", ""])[side] = line
     rows = sorted(lines.items(), key=lambda item: item[0][0])
-    story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
+    story = tuple(TimelineEvent(time - first, *both) for (time, _, _), both in rows)
     did = meanwhile(fields, daemon, query.probes, connected)
     shown = helpers.with_helpers(request(fields, answer["first"], query.names, did), chain)
     return Shown(shown, story, guessed(query.probes), source.with_missing_detail(facts))

@@ -26,7 +26,7 @@ from fusetools.host.limits import change, device
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
-from fusetools.session import Mount
+from fusetools.session import TracedMount
 
 # Causes that every request has.
 _ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
@@ -312,7 +312,7 @@ class Digest:
         known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
         return next(iter(known)) if len(known) == 1 else ""
 
-    def mount(self, cause: core.native.Cause) -> Mount | None:
+    def mount(self, cause: core.native.Cause) -> TracedMount | None:
         """Return the mount that a cause is about."""
         mounts = (m for m in self.source.session.mounts if m.connection is not None)
         return next((m for m in mounts if m.connection == cause["connection"]), None)

@@ -118,7 +118,7 @@ def details(
         elif call.name == "io_uring_enter":
             registered = _of_ring(task.pid, numbers, arguments[3])
         # 32-bit programs have another layout of locks
-        elif call.name == "futex" and not task.narrow:
+        elif call.name == "futex" and not task.is_32bit:
             own = _own_numbers(task.pid, threads)
             lock = _lock(memory, arguments, own)
             if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:

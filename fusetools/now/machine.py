@@ -41,7 +41,7 @@ from fusetools.now.moment import (
     Place,
     Process,
     Task,
-    is_narrow,
+    is_32bit,
 )
 from fusetools.now.own import own_processes
 from fusetools.now.places import Table
@@ -366,7 +366,7 @@ class _Reader(Asker):
             known = None
             # io_uring's workers have the numbers of their process, and no stack.
             if number is not None and number >= 0:
-                known = syscalls.call(self.machine, number, is_narrow(sp or 0, pc or 0))
+                known = syscalls.call(self.machine, number, is_32bit(sp or 0, pc or 0))
             age = None
             if row["ran"] and row["cpu"] in clocks:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
@@ -604,7 +604,7 @@ class _Reader(Asker):
             return tasks
         by_pid: dict[int, list[Task]] = {}
         for task in tasks:
-            wanted = task.pid in near and task.state in "DS" and task.sp and not task.narrow
+            wanted = task.pid in near and task.state in "DS" and task.sp and not task.is_32bit
             if (
                 wanted
                 and not task.reads_device

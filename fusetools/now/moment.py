@@ -75,7 +75,7 @@ class Place:
     on: tuple[int, ...] = ()
 
 
-def is_narrow(sp: int, pc: int) -> bool:
+def is_32bit(sp: int, pc: int) -> bool:
     """Return whether a thread with these stack and instruction pointers runs a 32-bit program."""
     return 0 < sp < 1 << 32 and 0 < pc < 1 << 32
 
@@ -128,9 +128,9 @@ class Task:
     user_whole: bool = False
 
     @property
-    def narrow(self) -> bool:
+    def is_32bit(self) -> bool:
         """Return whether its program is a 32-bit one."""
-        return is_narrow(self.sp, self.pc)
+        return is_32bit(self.sp, self.pc)
 
     @property
     def path(self) -> str:

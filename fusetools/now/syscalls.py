@@ -226,7 +226,7 @@ _CALLS = _tables()
 
 # Calls of 32-bit programs that have another name than the machine's own, apart from _END: those
 # with files' sizes or times, which have a wider variant.
-_NARROW = {
+_OF_32BIT = {
     "fstatat64": "newfstatat",
     "_llseek": "lseek",
     "_newselect": "select",
@@ -240,16 +240,16 @@ _END = re.compile("(_time)?(32|64)$")
 
 
 @functools.lru_cache(maxsize=1024)  # many callers wait in few different calls
-def call(machine: str, number: int, narrow: bool = False) -> Call:
+def call(machine: str, number: int, is_32bit: bool = False) -> Call:
     """Return system call ``number`` of a process, which may be a 32-bit one.
 
     A call that is not in the table has only a name.
     """
-    if not narrow and (known := _CALLS.get(machine, {}).get(number)):
+    if not is_32bit and (known := _CALLS.get(machine, {}).get(number)):
         return known
-    name = native.syscall_name(machine, number, narrow) or f"syscall_{number}"
-    if narrow:
+    name = native.syscall_name(machine, number, is_32bit) or f"syscall_{number}"
+    if is_32bit:
         calls = {known.name: known for known in _CALLS.get(machine, {}).values()}
-        if known := calls.get(_NARROW.get(name, name)) or calls.get(_END.sub("", name)):
+        if known := calls.get(_OF_32BIT.get(name, name)) or calls.get(_END.sub("", name)):
             return known
     return Call(name, (), ())

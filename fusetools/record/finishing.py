@@ -32,7 +32,17 @@ from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
-from fusetools.session import BYTES, NAMING, Host, Mount, Peer, Probe, Session, Took, encoded
+from fusetools.session import (
+    BYTES,
+    NAMING,
+    Host,
+    Peer,
+    RecordedProbe,
+    Session,
+    Took,
+    TracedMount,
+    encoded,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -327,7 +337,7 @@ class Finishing(Things):
             descendants=self._callers[1:],
             mounts=tuple(_mount(target, self.limits) for target in self.plan.targets),
             probes=tuple(
-                Probe(p.event, p.layer, p.function, p.operation, p.role, p.address)
+                RecordedProbe(p.event, p.layer, p.function, p.operation, p.role, p.address)
                 for p in self.plan.probes
             ),
             missing=tuple(self.missing),
@@ -470,11 +480,11 @@ class Finishing(Things):
                 self.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
 
 
-def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> Mount:
+def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> TracedMount:
     mount = target.mount
     files = [os.path.basename(library.path) for library in mount.libraries]
     imports = {name for library in mount.libraries for name in library.imports}
-    return Mount(
+    return TracedMount(
         path=mount.path,
         connection=mount.connection,
         fstype=mount.fstype,

@@ -11,7 +11,7 @@ from fusetools.results.units import Ns
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimelineEvent:
     """Actions of the caller and the daemon at one time; "" for none.
 
     ``time_ns``: since the request's first mark."""
@@ -26,7 +26,7 @@ class Shown(Rows):
     """A request and its timeline; ``guessed`` as in Slowest."""
 
     request: Request
-    moments: tuple[Moment, ...]
+    moments: tuple[TimelineEvent, ...]
     guessed: bool
     facts: Facts
 

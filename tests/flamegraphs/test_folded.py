@@ -192,7 +192,7 @@ def test_command_line(tmp_path: Path, suffix: str) -> None:
     assert "b" in out.read_text()
 
 
-def test_what_is_no_utf8_is_read(tmp_path: Path) -> None:
+def test_invalid_utf8_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"a\xff;b 1\n")
     assert flame.read(tmp_path / "in") == flame.Folded({"a\ufffd;b": 1})
 

@@ -557,7 +557,7 @@ def test_too_many_frames_to_turn_are_cut(page: Page) -> None:
     assert "stacks are cut after" in page.text("filters")
 
 
-def test_what_is_painted_is_what_can_be_seen(page: Page) -> None:
+def test_only_visible_frames_are_painted(page: Page) -> None:
     """At rest and while zooming, at most as many of 100,000 frames are drawn as fit into the
     window."""
     stacks = random_stacks(2, 120_000, depth=10)

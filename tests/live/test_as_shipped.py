@@ -97,7 +97,7 @@ def test_stock_perf_shows_the_same(client: SampleMount, tmp_path: Path) -> None:
     assert all("cvmfs_read" in block and "stub_read" in block for block in waits)
 
 
-def test_who_ended_a_download(client: SampleMount, tmp_path: Path) -> None:
+def test_slow_names_the_thread_that_ended_a_download(client: SampleMount, tmp_path: Path) -> None:
     recording = record(client, tmp_path / "perf.data", "--wakers")
     shown = recording.stacks("off-wake", layers=["daemon"])
     fetching = {s: us for s, us in shown.stacks.items() if FETCH[-1] in s.split(";")}

@@ -167,7 +167,7 @@ def test_a_process_that_ends_at_once(sample_mount: Mounter, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("attach", [True, False])
-def test_what_is_waited_for_already_is_named(
+def test_attach_names_requests_that_already_wait(
     sample_mount: Mounter, tmp_path: Path, attach: bool
 ) -> None:
     """A request began before the recording, by the process or by another one."""

@@ -68,7 +68,7 @@ def test_other_daemons_of_the_same_library_are_not_counted(
     assert sum(other.callbacks().values()) > 1000
 
 
-def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_count_reports_its_own_cost(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     workload = ("stat", "-f", mount.path)
     done = run("count", "--live", "--mount", mount.path, "--", *workload, cwd=tmp_path)

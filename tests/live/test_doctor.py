@@ -57,7 +57,7 @@ def test_the_daemon_of_a_mount(sample_mount: Mounter) -> None:
         assert library.build_id == (build_id[1] if build_id else None)
 
 
-def test_which_code_keeps_frame_pointers(sample_mount: Mounter) -> None:
+def test_doctor_detects_code_with_frame_pointers(sample_mount: Mounter) -> None:
     """Compare the sample as compiled, and all files that the daemons have mapped, with readelf."""
     whole, shipped = sample_mount(), sample_mount(as_shipped=True)
     facts = read_host()
@@ -251,7 +251,7 @@ def test_self_test_agrees_with_a_recording(sample_mount: Mounter, tmp_path: Path
     assert self_test_unique() is good
 
 
-def test_what_doctor_prints(sample_mount: Mounter) -> None:
+def test_doctor_output(sample_mount: Mounter) -> None:
     sample = sample_mount()
     done = doctor()
     facts = read_host()

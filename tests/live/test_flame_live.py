@@ -218,7 +218,7 @@ def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_pat
     assert spun > 0
 
 
-def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_flame_names_the_thread_that_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     path = tmp_path / "perf.data"
     recorded(path, "--wakers", "--mount", mount.path, "--", "find", mount.path)

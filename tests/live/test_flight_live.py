@@ -187,7 +187,7 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
     assert len(list(tmp_path.glob("perf.data.*Z*"))) == 2 * min(TRIES, 2)
 
 
-def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_the_buffers_hold_complete_requests(sample_mount: Mounter, tmp_path: Path) -> None:
     """Two CPUs' buffers begin at different times, and both were overwritten long ago."""
     # However long writing a recording takes, the daemon's list covers its time.
     mount = sample_mount(delay=("lookup=500us", "getattr=500us"))
@@ -210,7 +210,7 @@ def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
         quiet(one)
 
 
-def test_what_is_asked_for_and_no_more(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_buffers_hold_the_requested_seconds(sample_mount: Mounter, tmp_path: Path) -> None:
     # However fast the machine is, the events of a second fit into the buffers.
     mount = sample_mount(delay=("lookup=500us", "getattr=500us"))
     with (
@@ -371,7 +371,7 @@ def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path, which: in
     assert "fusetools: the flight recorder ended\n  why: perf was killed\n" in said
 
 
-def test_what_is_mounted_later_is_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_later_mounts_are_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
     first = sample_mount()
     with flight(tmp_path, "--flight", 30, command=HURRIED) as process:
         second = sample_mount()

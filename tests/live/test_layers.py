@@ -123,7 +123,7 @@ def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path
     assert [of for pid, of in children if pid != workload[0]] == ["RR"] * 3
 
 
-def test_what_a_quiet_cpu_recorded_comes_in_time(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_events_of_a_quiet_cpu_arrive_in_time(sample_mount: Mounter, tmp_path: Path) -> None:
     """perf writes what a quiet CPU recorded last.
 
     That may be the start of a process whose own events are lost in another CPU's full buffer. All

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import affairs
-import narrow
+import program32
 import pytest
 from columns import Columns
 from recording import opened, printed
@@ -149,7 +149,7 @@ def test_mounts_and_callers_are_told_apart(sample_mount: Mounter, tmp_path: Path
 def test_system_calls_of_a_32_bit_program(sample_mount: Mounter, tmp_path: Path) -> None:
     """The kernel's events have its numbers: 3 is close in the machine's own."""
     mount = sample_mount()
-    program = narrow.program(tmp_path)
+    program = program32.program(tmp_path)
     recording = opened(tmp_path / "perf.data", [mount], program, mount.path / "dir-00" / "file-000")
     calls = {(c.function, c.operation): c.count for c in recording.counts().counts if c.count}
     assert calls["read", "read"] == calls["openat", "open"] == 1

@@ -158,7 +158,7 @@ def test_stacks_are_merged_as_they_were_recorded(tmp_path: Path) -> None:
     assert stacks(tmp_path / "merged.data") == addresses
 
 
-def test_what_both_recorders_found_is_said_once(tmp_path: Path) -> None:
+def test_merge_keeps_events_of_both_recorders_once(tmp_path: Path) -> None:
     inputs = record_at_once(tmp_path, SYSTEM_WIDE, [*SYSTEM_WIDE, "-e", "raw_syscalls:sys_exit"])
     _core.merge(inputs, tmp_path / "merged.data", SESSION)
 

@@ -575,7 +575,7 @@ def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path)
 
 
 @pytest.mark.parametrize("detail", ["latency", "stages", "stacks"])
-def test_what_recording_took_is_of_each_event(
+def test_recording_cost_is_reported_per_event(
     detail: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
     """Stock perf counts: each event, each uprobe, and the additional part for stacks."""
@@ -657,7 +657,7 @@ def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Pa
     assert subprocess.run([*COMMAND, "clean"]).returncode == 0
 
 
-def test_who_empties_an_instance_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_a_killed_instance_reader_is_an_error(sample_mount: Mounter, tmp_path: Path) -> None:
     """Kill it with the recording, and alone."""
     mount = sample_mount()
     work = ["sh", "-c", f"stat {mount.path}/big; sleep 0.3; {until('test -e go')}"]

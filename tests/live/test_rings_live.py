@@ -184,7 +184,7 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     assert slow.meanwhile.syscalls[0][0] in ("clock_nanosleep", "restart_syscall")
 
 
-def test_who_never_answers_is_named(ring_mount: RingMounter) -> None:
+def test_rings_that_never_answer_are_named(ring_mount: RingMounter) -> None:
     """Other rings' threads, which wait for requests, do not count."""
     mount = ring_mount()
 

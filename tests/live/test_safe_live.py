@@ -140,7 +140,7 @@ def test_a_request_that_hangs_costs_no_recording(
     assert session(tmp_path / "perf.data")["exit_status"] in (None, 0)
 
 
-def test_what_a_killed_recording_had_is_kept(
+def test_data_of_a_killed_recording_is_kept(
     sample_mount: Mounter, tmp_path: Path, continued: list[int]
 ) -> None:
     mount = sample_mount()

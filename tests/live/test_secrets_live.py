@@ -74,7 +74,7 @@ HANDED_OVER = (
 
 
 @pytest.mark.parametrize("case", HANDED_OVER, ids=str)
-def test_what_is_handed_over_holds_no_memory_of_others(spy: Spy, case: Case) -> None:
+def test_handed_over_files_hold_no_memory_of_others(spy: Spy, case: Case) -> None:
     told, place = spy.run(case)
     assert spy.reads(told.text) == []
     assert told.status == 0, told.text
@@ -101,7 +101,7 @@ UNMERGED = (
 
 
 @pytest.mark.parametrize("case", UNMERGED, ids=str)
-def test_what_was_not_merged_stays_roots(spy: Spy, case: Case) -> None:
+def test_unmerged_data_stays_roots(spy: Spy, case: Case) -> None:
     told, place = spy.run(case)
     assert spy.reads(told.text) == []
     assert told.status == 1 and "Traceback" not in told.text, told.text
@@ -157,7 +157,7 @@ KILLED = (
 
 
 @pytest.mark.parametrize("case", KILLED, ids=str)
-def test_what_a_killed_recording_had_stays_roots(spy: Spy, case: Case) -> None:
+def test_data_of_a_killed_recording_stays_roots(spy: Spy, case: Case) -> None:
     told, place = spy.run(case)
     assert spy.reads(told.text) == []
     text = clean()

@@ -79,7 +79,7 @@ def is_chain(names: list[str], wanted: list[str]) -> bool:
     return names[at : at + len(wanted)] == wanted
 
 
-def test_who_is_stuck_below_it(program: subprocess.Popen[bytes]) -> None:
+def test_stuck_finds_callers_below_a_go_daemon(program: subprocess.Popen[bytes]) -> None:
     pid = program.pid
     (made,) = (part for part in code(Files(Path("/")), pid) if part.path == ANONYMOUS)
     assert made.end - made.start == 4096
@@ -124,7 +124,7 @@ int main(int n, char **words) { return calls(n * 100) + words[0][0]; }
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
 @pytest.mark.parametrize("shape", ["plain", "saves", "locals", "later", "varying"])
-def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> None:
+def test_stacks_follow_saved_frame_pointers(tmp_path: Path, shape: str, level: str) -> None:
     """Only its code shows the value of a sleeping thread's register.
 
     No caller is wrong: if the code does not show it, the stack ends.
@@ -144,7 +144,7 @@ def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> No
     assert whole or shape == "varying"  # by an unknown amount
 
 
-def test_who_waits_below_it_in_a_recording(
+def test_recording_finds_callers_below_a_go_daemon(
     program: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     """The code existed before the recording: perf reports only later mappings."""
@@ -160,7 +160,7 @@ def test_who_waits_below_it_in_a_recording(
     assert chains and all(is_chain(c, ["[anon]", "main"]) for c in chains), stacks
 
 
-def test_what_a_daemon_in_go_waits_in(tmp_path: Path) -> None:
+def test_stacks_of_a_waiting_go_daemon(tmp_path: Path) -> None:
     """gocryptfs on a stopped bindfs: its handler's stack reaches the goroutine's start."""
     for needed in ("gocryptfs", "bindfs"):
         if shutil.which(needed) is None:

@@ -204,7 +204,7 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
     assert "The daemon is short of CPU: " in printed("queue", "-i", recording.path)
 
 
-def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_work_after_a_reply_delays_the_next_request(sample_mount: Mounter, tmp_path: Path) -> None:
     """One thread is busy for 10 ms after each reply: the next request waits for the rest of that
     time.
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import narrow
+import program32
 import pytest
 from hanging import LONG, Hang, Hanging, looked_at, set_to_one, stuck, user_stack, waits_in_fuse
 from mounts import wait_until
@@ -44,7 +44,7 @@ def test_callers_that_read_in_other_ways(hang: Hang, how: str) -> None:
 def test_a_caller_of_32_bits(hang: Hang, tmp_path: Path) -> None:
     """Its system calls have other numbers: 295 is preadv on this machine."""
     mount = hang("lost")
-    caller = mount.run(narrow.program(tmp_path), mount.path / "d1" / "x")
+    caller = mount.run(program32.program(tmp_path), mount.path / "d1" / "x")
     (found,) = looked_at(mount)["callers"]
     assert (found["pid"], found["path"]) == (caller.pid, f"{mount.path}/d1/x")
     assert found["call"] == "openat"

@@ -207,7 +207,7 @@ def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
             assert subject["wait"] == "wait_descriptor" and f"127.0.0.1:{port}" in subject["doing"]
 
 
-def test_what_a_client_says_of_itself(tmp_path: Path) -> None:
+def test_stuck_shows_a_clients_own_status(tmp_path: Path) -> None:
     """Asked on its socket; the mount hangs, and is not touched."""
     program = tmp_path / "client"
     here = Path(__file__).parent

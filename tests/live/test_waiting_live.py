@@ -25,7 +25,7 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
     pytest.fail(f"it ended without a line that has {words!r}")
 
 
-def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
+def test_a_later_mount_is_recorded(tmp_path: Path) -> None:
     place = tmp_path / "fs"
     with start(tmp_path, "--mount", place / "mount", "--detail", "latency") as process:
         wait_for_line(process, f"waiting for a FUSE file system on {place}/mount")
@@ -72,7 +72,7 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
     assert seen["raw_syscalls:sys_enter"] > 101
 
 
-def test_who_waits_already_for_another_mount(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_record_names_callers_of_another_mount(sample_mount: Mounter, tmp_path: Path) -> None:
     hung, path = sample_mount(), tmp_path / "mount"
     path.mkdir()
     make_tree(tmp_path / "tree")

@@ -139,7 +139,7 @@ def facts(recording: fusetools.Recording) -> Iterator[tuple[str, object]]:
         yield type(answer).__name__, answer.facts
 
 
-def test_what_is_said_of_the_whole(path: Path, rows: list[dict[str, object]]) -> None:
+def test_totals_agree_between_commands(path: Path, rows: list[dict[str, object]]) -> None:
     recording = fusetools.open(path)
     said = dict(facts(recording))
     assert len(set(map(repr, said.values()))) == 1, said

@@ -122,7 +122,7 @@ def test_the_probes_cost_is_said(fake: Fake, run: Invoke) -> None:
         ([], ""),
     ],
 )
-def test_what_recording_took_is_said(took: object, said: str, fake: Fake, run: Invoke) -> None:
+def test_hist_reports_the_recording_cost(took: object, said: str, fake: Fake, run: Invoke) -> None:
     core = fake(cvmfs_like())
     core.session["took"] = took
     for command in ("hist", "count"):

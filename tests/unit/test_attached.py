@@ -24,7 +24,7 @@ def why(pid: int, user: User | None = None) -> str:
     return f"{caught.value.why}; {caught.value.fix}"
 
 
-def test_what_cannot_be_attached_to(tmp_path: Path) -> None:
+def test_attach_refuses_other_processes(tmp_path: Path) -> None:
     number = int(Path("/proc/sys/kernel/pid_max").read_text())
     assert why(number + 1) == "there is no such process; ps -ef   (lists processes)"
     for ancestor in (os.getpid(), os.getppid()):

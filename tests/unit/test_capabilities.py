@@ -110,7 +110,9 @@ def test_mounts_are_counted_by_what_is_probed() -> None:
         ),
     ],
 )
-def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], fix: str) -> None:
+def test_doctor_lists_missing_requirements(
+    changes: dict[str, Any], lost: set[str], fix: str
+) -> None:
     diagnosis = of(NEWEST, **changes)
     assert not diagnosis.works
     assert {name for name, there in available(diagnosis).items() if not there} == lost
@@ -134,7 +136,7 @@ def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], fix
         ({"mounts": (GOOD, OUT_OF_REACH)}, "run fusetools as root, outside of containers"),
     ],
 )
-def test_what_would_be_better(changes: dict[str, Any], fix: str) -> None:
+def test_doctor_lists_improvements(changes: dict[str, Any], fix: str) -> None:
     diagnosis = of(NEWEST, **changes)
     assert diagnosis.works
     assert [(advice.fix, advice.needed) for advice in diagnosis.advice] == [(fix, False)]

@@ -348,7 +348,7 @@ os._exit(0)
 """
 
 
-def test_who_holds_the_lock_of_a_recording_that_ended_is_told(tmp_path: Path) -> None:
+def test_the_lock_holder_of_an_ended_recording_is_named(tmp_path: Path) -> None:
     place = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, "-c", TAKES, place], stdout=subprocess.PIPE, text=True, check=True

@@ -260,7 +260,7 @@ def test_any_terminal_can_show_the_help(name: str) -> None:
     assert run(name, "--help")[1].isascii()
 
 
-def test_whatever_is_printed_goes_through_say() -> None:
+def test_all_output_goes_through_say() -> None:
     """The standard output cannot encode the name."""
     for path in Path(cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -290,7 +290,7 @@ def test_limits_are_said_in_words(arguments: list[str], why: str) -> None:
     assert status == 2 and why in " ".join(err.split())
 
 
-def test_what_hangs_is_red() -> None:
+def test_stuck_mounts_are_red() -> None:
     assert (
         coloured("/mnt: STUCK: 1 request") == f"/mnt: {click.style('STUCK', fg='red')}: 1 request"
     )

@@ -82,7 +82,7 @@ def noisy(draw: np.random.Generator, n: int, drift: float = 0.0) -> npt.NDArray[
     return latencies
 
 
-def test_what_is_noise_is_rarely_called_a_difference() -> None:
+def test_compare_rarely_reports_noise() -> None:
     draw = np.random.default_rng(1)
     pairs = [(noisy(draw, 1000), noisy(draw, 1000)) for _ in range(200)]
     wrong = sum((probability(a, b) or 0) <= 0.05 for a, b in pairs) / len(pairs)
@@ -92,7 +92,7 @@ def test_what_is_noise_is_rarely_called_a_difference() -> None:
     assert sum(p <= 0.05 for p in single) / len(pairs) > 0.4
 
 
-def test_what_is_a_difference_is_called_one() -> None:
+def test_compare_detects_differences() -> None:
     draw = np.random.default_rng(2)
     found = [probability(noisy(draw, 2000, 0.5), noisy(draw, 2000)) for _ in range(50)]
     assert sum(p is not None and p <= 0.05 for p in found) >= 45
@@ -106,7 +106,7 @@ def test_a_share_of_pairs_is_the_tests_own() -> None:
 
 
 @pytest.mark.parametrize(("n", "tells"), [(1, False), (3, False), (4, True), (7, True)])
-def test_how_many_runs_it_takes(n: int, tells: bool) -> None:
+def test_compare_tells_how_many_runs_are_needed(n: int, tells: bool) -> None:
     p = probability(list(range(10, 10 + n)), list(range(n)))
     assert (p is not None) == tells
     assert p is None or p <= 0.05
@@ -242,7 +242,7 @@ def test_a_verdict_has_its_own_line_where_there_is_no_room() -> None:
     assert max(map(len, printed)) <= 80
 
 
-def test_that_one_side_calls_more_often_is_said() -> None:
+def test_compare_reports_more_frequent_calls() -> None:
     sides = [compared.Figures(n, 50.0, 60.0, total_ns=50.0 * n) for n in (4592, 300)]
     result = compared.Compared(
         ("a", "b"),

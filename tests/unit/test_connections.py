@@ -24,9 +24,7 @@ from fusetools.session import Peer, Session
         (socket.AF_INET6, "::ffff:127.0.0.1", "127.0.0.1:{}"),
     ],
 )
-def test_to_whom_a_descriptor_is_connected(
-    family: socket.AddressFamily, host: str, shown: str
-) -> None:
+def test_peers_of_descriptors(family: socket.AddressFamily, host: str, shown: str) -> None:
     with socket.socket(family) as server:
         try:
             server.bind((host, 0))
@@ -64,7 +62,7 @@ def test_a_descriptor_that_is_another_socket_now_is_not_told() -> None:
             assert connected({}, started(pid)) == ()
 
 
-def test_what_a_recording_says_is_not_trusted() -> None:
+def test_connections_in_a_recording_are_untrusted() -> None:
     rows = [
         {"pid": 7, "fd": 4, "address": "192.0.2.1:80"},
         {"pid": 7, "fd": 5, "address": "[2001:db8::1]:80"},

@@ -31,7 +31,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("command", ["hist", "stages"])
-def test_what_was_subtracted_is_said(run: Invoke, measured: str, command: str) -> None:
+def test_subtracted_cost_is_reported(run: Invoke, measured: str, command: str) -> None:
     text = run(command, "-i", measured, "lookup", "--corrected").stdout
     assert FOOTER in text and "\n  not subtracted: stacks\n" in text
     assert "probe cost" not in text and "recording adds" not in text
@@ -51,9 +51,7 @@ def test_the_clients_own_form(run: Invoke, measured: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["hist", "stages"])
-def test_what_was_subtracted_is_not_shown_as_overhead(
-    run: Invoke, measured: str, command: str
-) -> None:
+def test_subtracted_cost_is_not_shown_as_overhead(run: Invoke, measured: str, command: str) -> None:
     wrong = run(command, "-i", measured, "--corrected", "--overhead")
     assert (wrong.exit_code, wrong.stdout) == (2, "")
     assert "--corrected excludes --overhead: use one of them" in wrong.stderr
@@ -85,7 +83,7 @@ def test_kernel_functions_are_as_recorded(tmp_path: Path) -> None:
     assert said not in render(recording.hist("lookup", layers=("request",), corrected=True))
 
 
-def test_what_was_not_measured_is_named() -> None:
+def test_unmeasured_costs_are_named() -> None:
     rest = ("the probes of callbacks", "stacks", "function_graph", "kernel probes")
     said = corrected(Corrected(251, None, rest))
     assert said[0] == "corrected by 251 ns for each event"

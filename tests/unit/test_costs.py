@@ -82,7 +82,7 @@ class Told:
         return RoundTrip(self.ns + self.cost * self.on, 12.0)
 
 
-def test_what_is_switched_on_is_measured_beside_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_is_measured_with_and_without_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(960)
     monkeypatch.setattr(costs, "_Processes", lambda: told)
     measured = Costs()

@@ -158,7 +158,7 @@ def _tasks(path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_what_lies_in_requests_is_all_there_is_of_their_waits(client: tuple[Path, Path]) -> None:
+def test_requests_contain_all_of_their_waits(client: tuple[Path, Path]) -> None:
     """A caller's wait for an answer is off the CPU and in a request; its other waits are not."""
     path, kallsyms = client
     recording = fusetools.open(path)
@@ -444,7 +444,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("graph", ["--offcpu", "--offwake", "--requests"])
-def test_what_is_said(graph: str, demo: Path, run: Invoke) -> None:
+def test_notes_of_a_flame_graph(graph: str, demo: Path, run: Invoke) -> None:
     result = run("flame", graph, "-i", "demo.data", "-o", "x.folded")
     assert result.exit_code == 0, result.output
     golden.check(f"flame{graph[1:]}.txt", result.output)
@@ -493,7 +493,7 @@ def test_pictures(demo: Path, run: Invoke) -> None:
         (["flame", "--offcpu", "--symfs", "nosuch"], ["cannot read nosuch", "no such directory"]),
     ],
 )
-def test_what_is_missing_is_said(
+def test_missing_stacks_are_reported(
     arguments: list[str], said: list[str], demo: Path, run: Invoke
 ) -> None:
     result = run(*arguments, "-i", "demo.data")
@@ -512,7 +512,9 @@ def test_what_is_missing_is_said(
         ("requests", ["sched:sched_switch"], ["sched:sched_switch"], "x holds no requests"),
     ],
 )
-def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str], said: str) -> None:
+def test_flame_reports_missing_events(
+    graph: str, events: list[str], stacks: list[str], said: str
+) -> None:
     described: Any = {"events": events, "stacks": stacks, "samples": [], "off_cpu": False}
     with pytest.raises(Error) as error:
         question("x", graph, by_convention([]), described, False)
@@ -521,7 +523,7 @@ def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str],
 
 
 @pytest.mark.parametrize("graph", ["off-cpu", "off-wake", "requests"])
-def test_who_is_sampled_waits_no_more(graph: str) -> None:
+def test_a_sampled_thread_no_longer_waits(graph: str) -> None:
     events = ["sched:sched_switch", "fuse:fuse_request_send"]
     samples = [("cpu-clock", True)]
     described: Any = {"events": events, "stacks": events, "samples": samples, "off_cpu": False}

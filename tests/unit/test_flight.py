@@ -72,7 +72,7 @@ def test_conditions(text: str, expected: Condition) -> None:
         ("read > 1s; rm", "form"),
     ],
 )
-def test_what_is_no_condition(text: str, why: str) -> None:
+def test_invalid_conditions_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         condition(text)
 
@@ -144,7 +144,7 @@ def test_each_request_sets_off_once() -> None:
         assert why(conditions.look()) == "read > 1s: read of cat (pid 7) took 1.60 s"
 
 
-def test_what_comes_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_trigger_is_delayed_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = [100.0], Stream()
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     with looking(stream, "read > 1s", "open > 1s", seconds=30) as conditions:
@@ -192,7 +192,7 @@ def test_a_night_of_errors_leaves_how_it_began(monkeypatch: pytest.MonkeyPatch) 
     assert warnings == []
 
 
-def test_what_is_not_recorded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecorded_mounts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = [0.0], Stream()
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     warnings.clear()
@@ -216,7 +216,7 @@ def test_what_is_not_recorded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_what_is_slow_and_what_failed() -> None:
+def test_triggers_of_slow_and_failed_requests() -> None:
     stream = Stream()
     with looking(stream, "read > 1s", "errors(EIO)") as conditions:
         stream.ended = [request("write", 2 * 10**9), request(duration=10**9)]
@@ -229,7 +229,7 @@ def test_what_is_slow_and_what_failed() -> None:
         assert why(conditions.look()) == "errors(EIO): open of cat (pid 7) ended with EIO"
 
 
-def test_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triggers_of_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, count = [100.0], [5]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(
@@ -269,7 +269,7 @@ def test_only_requests_are_watched() -> None:
         now.requests_only(replace(plan, events=plan.events[:1]))
 
 
-def test_who_asks_is_answered_although_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+def test_snap_is_answered_if_nobody_reads_the_output(tmp_path: Path) -> None:
     data, said = tmp_path / "perf.data.1", list[str]()
     client, server = socket.socketpair()
 
@@ -389,7 +389,7 @@ def test_the_oldest_goes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(others) <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_somebody_put_in_its_place_stays(
+def test_a_replaced_recording_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = shelf(tmp_path, monkeypatch, keep=1)
@@ -439,7 +439,9 @@ def test_the_session_says_why() -> None:
         (["--buffer", "3M"], "--buffer requires --flight", "--flight 30 --buffer …"),
     ],
 )
-def test_what_is_refused(arguments: list[str], what: str, fix: str, run: Invoke) -> None:
+def test_impossible_options_are_refused(
+    arguments: list[str], what: str, fix: str, run: Invoke
+) -> None:
     done = run("record", *arguments)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"fusetools: {what}\n  why: ")
@@ -478,7 +480,7 @@ def mounted(root: Path, *mounts: tuple[int, str]) -> None:
         (root / "proc/self/ns/mnt").symlink_to("mnt:[1]")
 
 
-def test_what_is_mounted_anew(tmp_path: Path) -> None:
+def test_new_mounts_after_a_remount(tmp_path: Path) -> None:
     mounted(tmp_path, (45, "/a"), (46, "/b"))
     process(tmp_path, 200)
     new = NewMounts(Files(tmp_path), (), {45: (200, 7), 46: None})

@@ -50,9 +50,7 @@ def test_a_merged_recording_is_handed_over(tmp_path: Path) -> None:
 
 
 @as_root
-def test_what_was_not_merged_is_not_handed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unmerged_data_is_not_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(DEMO, tmp_path / "merged")
     (tmp_path / "text").write_text("x")
     os.link(tmp_path / "text", tmp_path / "linked")
@@ -87,7 +85,7 @@ def killed(folder: Path) -> Note:
 
 
 @as_root
-def test_what_a_users_killed_recording_had_stays_roots(tmp_path: Path) -> None:
+def test_data_of_a_users_killed_recording_stays_roots(tmp_path: Path) -> None:
     run, theirs = tmp_path / "run", tmp_path / "theirs"
     run.mkdir()
     theirs.mkdir()

@@ -106,7 +106,7 @@ def test_a_chain_and_its_end() -> None:
     assert second.peers is None  # of a socket, whose owner is unknown
 
 
-def test_what_is_no_help() -> None:
+def test_threads_that_did_not_help() -> None:
     asleep = of(10, WORKER, SWITCH, WORKER, 1, 0)
     span = Span(WORKER, 0, 100)
     calls = [of(20, DOWNLOAD, ENTER, call="poll"), of(30, DOWNLOAD, EXIT, call="poll")]

@@ -130,7 +130,7 @@ def test_mountinfo_names_and_numbers() -> None:
     ]
 
 
-def test_what_virtiofs_mounts_by_itself_has_the_connection_above_it() -> None:
+def test_automounts_of_virtiofs_have_the_connection_above() -> None:
     text = "\n".join(
         (
             "40 22 0:35 / /run/v rw,relatime - virtiofs none rw",
@@ -216,7 +216,7 @@ def test_command_line_does_not_count_where_the_kernel_tells(tree: Tree) -> None:
     assert "another pid namespace" in mount.why
 
 
-def test_of_watchdog_and_client_the_client(tree: Tree) -> None:
+def test_the_client_serves_not_its_watchdog(tree: Tree) -> None:
     library = tree.put("/usr/lib/libcvmfs_fuse3.so.2.12.0")
     maps = tree.mapped("/usr/lib/libcvmfs_fuse3.so.2.12.0", library)
     tree.mounts(line("/cvmfs/a", "0:45"))
@@ -228,7 +228,7 @@ def test_of_watchdog_and_client_the_client(tree: Tree) -> None:
     assert [library.path for library in mount.libraries] == ["/usr/lib/libcvmfs_fuse3.so.2.12.0"]
 
 
-def test_of_supervisor_and_child_whoever_reads(tree: Tree) -> None:
+def test_the_reader_serves_not_its_supervisor(tree: Tree) -> None:
     tree.mounts(line("/a", "0:45"))
     for pid in (20, 21, 22):
         tree.process(pid, "d", "/a", connection=45)

@@ -213,7 +213,7 @@ def test_a_mapped_file_is_one_line(tmp_path: Path) -> None:
     assert (part.inode, part.path) == (9, f"/lib/a\x0c{forged}")
 
 
-def test_what_goes_into_tracefs_is_one_line(tmp_path: Path) -> None:
+def test_text_for_tracefs_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "uprobe_events").touch()
     fs = Tracefs(str(tmp_path))
     good = Probe("fuse_daemon:a_b", "p", "/lib/a:0x1", "daemon", "f", "", "entry")
@@ -247,7 +247,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 
 @as_root
-def test_who_reads_a_daemons_file_may_do_nothing_else(tmp_path: Path) -> None:
+def test_readers_of_daemons_files_have_no_rights(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     secret.chmod(0o600)
@@ -404,7 +404,7 @@ def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("asked", [b"", framed(b"[[]]")[:-1]])
-def test_who_asks_to_merge_was_killed_meanwhile(asked: bytes) -> None:
+def test_the_merger_ends_with_its_parent(asked: bytes) -> None:
     code = "from fusetools.record.merger import main; main()"
     done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -550,7 +550,7 @@ def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
     assert "/tmp/\ufffd\ufffd".encode() in paths
 
 
-def test_who_is_left_is_named() -> None:
+def test_processes_left_behind_are_named() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as shell:
         for _ in range(500):
             found = family(Files(Path("/")), shell.pid)

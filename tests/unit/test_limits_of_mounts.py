@@ -11,7 +11,7 @@ import pytest
 from fusetools import session
 from fusetools.host import limits
 from fusetools.host.files import Files
-from fusetools.session import Mount, Session
+from fusetools.session import Session, TracedMount
 
 MOUNTINFO = (
     "40 25 0:45 / /mnt rw,nosuid - fuse.sshfs host:/x rw,user_id=0,group_id=0,max_read=65536\n"
@@ -46,7 +46,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_session_keeps_the_limits() -> None:
-    mount = Mount("/mnt", 45, limits={"read_ahead_kb": 128})
+    mount = TracedMount("/mnt", 45, limits={"read_ahead_kb": 128})
     text = session.encoded(Session(mounts=(mount,)))
     assert session.read(text)[0].mounts[0].limits == {"read_ahead_kb": 128}
     hostile = text.replace("128", '"x"')

@@ -146,7 +146,7 @@ def test_recordings_of_different_machines_are_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["6.1.data", "6.12.data"]
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_merge_refuses_other_files(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("PERFILE1")
     (tmp_path / "empty").touch()
     for wrong in "text", "empty", "missing", ".":

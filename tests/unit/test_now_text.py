@@ -126,7 +126,7 @@ def test_an_idle_interval_is_called_so() -> None:
     assert "op/s" in top_text.lines(idle, 80)[-1]  # the screen keeps its columns
 
 
-def test_what_cannot_be_known_has_no_figure() -> None:
+def test_unknown_values_have_no_figure() -> None:
     row = replace(ROW, queue_ns=None, rtt_ns=None, under_way=None, requests=0)
     cells = top_text.lines(replace(TOP, rows=(row,)))[-1].split()
     assert cells[4:6] == ["-", "-"] and cells[-2] == "-"
@@ -150,7 +150,7 @@ def test_lines_are_no_wider_than_the_screen(columns: int) -> None:
         assert ("kB/s" in table[0]) == (columns >= 110)
 
 
-def test_what_waits_is_first_and_is_no_escape() -> None:
+def test_waiting_requests_come_first_without_escapes() -> None:
     said = top_text.lines(replace(TOP, oldest=(OLDEST, replace(OLDEST, unsure=True))))
     head, first, second = said[3:6]
     assert head.split()[:2] == ["in", "flight"]
@@ -159,7 +159,7 @@ def test_what_waits_is_first_and_is_no_escape() -> None:
     assert " ?" in second and " ?" not in first
 
 
-def test_what_is_dropped_is_said() -> None:
+def test_dropped_requests_are_reported() -> None:
     said = top_text.lines(replace(TOP, lost=1, left_out=2000))
     assert said[2] == (
         "1 event lost: the figures are too low; 2,000 requests left out: too many in one interval"
@@ -262,7 +262,7 @@ def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
         assert "before" not in top_text.summary(replace(TOP, before=before))
 
 
-def test_what_two_counts_differ_by_for_a_moment_is_no_request(
+def test_a_short_difference_of_counts_is_no_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting, seen = iter([5, 9, 4, 3, 3]), iter([2, 6, 2, 0, 3])

@@ -131,7 +131,7 @@ AS_CHOSEN: dict[str, Any] = {
         (["overhead", "--max-size", "2G", "--", "true"], Workload(TRUE), {"max_size": 2 << 30}),
     ],
 )
-def test_what_is_asked_of_the_commands(
+def test_options_of_the_commands(
     arguments: list[str], kind: Kind, more: dict[str, Any], run: Invoke
 ) -> None:
     """With the usual options, and with others; `overhead` takes what `record` does."""
@@ -146,7 +146,7 @@ def test_what_is_asked_of_the_commands(
         assert found == Options(kind, **chosen, **more)
 
 
-def test_what_is_asked_without_a_recording(run: Invoke) -> None:
+def test_options_without_a_recording(run: Invoke) -> None:
     for arguments, options in (
         (["top", "--once"], stream()),
         (["trace", "--mount", "//a/../b"], stream(("/b",))),
@@ -158,7 +158,7 @@ def test_what_is_asked_without_a_recording(run: Invoke) -> None:
         assert asked.value.options == options
 
 
-def test_what_is_asked_of_a_sweep(run: Invoke) -> None:
+def test_options_of_a_sweep(run: Invoke) -> None:
     """It runs with the same options when it is resumed."""
     for name, words, expected in (
         ("usual", [], {}),
@@ -207,7 +207,7 @@ def test_a_sweep_that_could_not_be_asked_for(recording: object, tmp_path: Path) 
         ["--pid", "0"],
     ],
 )
-def test_what_is_refused(command: str, options: list[str], run: Invoke) -> None:
+def test_contradicting_options_are_refused(command: str, options: list[str], run: Invoke) -> None:
     """One line, without a traceback: a defect would raise."""
     done = run(command, *options, "--", "true")
     assert done.exit_code == 2 and "Error: " in done.stderr
@@ -229,6 +229,6 @@ def test_what_is_refused(command: str, options: list[str], run: Invoke) -> None:
         ["--attach", "7", "--", "true"],
     ],
 )
-def test_what_record_refuses(options: list[str], run: Invoke) -> None:
+def test_record_refuses_contradicting_options(options: list[str], run: Invoke) -> None:
     done = run("record", *options)
     assert done.exit_code == 2 and "Error: " in done.stderr

@@ -59,7 +59,7 @@ def kinds(folder: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+def test_unwritable_outputs_are_refused_by_name(tmp_path: Path) -> None:
     for path, (why, fix) in kinds(tmp_path).items():
         with pytest.raises(Error) as caught:
             Output(path)
@@ -256,7 +256,7 @@ def left(folder: Path, content: bytes = b"events", ftraces: bytes | None = None)
     return scratch.note
 
 
-def test_what_a_killed_recording_had_is_kept(tmp_path: Path) -> None:
+def test_data_of_a_killed_recording_is_kept(tmp_path: Path) -> None:
     note = left(tmp_path)
     kept = tmp_path / "out.data.partial"
     assert reclaim(note, tmp_path) == (f"{note.path} (what was recorded is kept: {kept})", True)
@@ -269,7 +269,7 @@ def test_what_a_killed_recording_had_is_kept(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [kept.name, kept.name + ".1"]
 
 
-def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -> None:
+def test_ftrace_data_of_a_killed_recording_is_kept(tmp_path: Path) -> None:
     kept, ftraces = tmp_path / "out.data.partial", tmp_path / "out.data.partial.ftrace"
     note = left(tmp_path, ftraces=b"more")
     merge = f"fusetools merge {kept} {ftraces} -o merged.data"
@@ -292,7 +292,7 @@ def test_nothing_is_kept_of_a_recording_that_had_not_begun(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == []
 
 
-def test_what_stands_in_the_scratchs_place_is_left_alone(tmp_path: Path) -> None:
+def test_files_in_the_scratchs_place_are_left_alone(tmp_path: Path) -> None:
     for number, kind in enumerate(("link", "directory", "file", "gone")):
         folder = tmp_path / kind
         folder.mkdir()
@@ -409,7 +409,7 @@ def test_a_lock_directory_of_somebody_elses_is_not_used(tmp_path: Path) -> None:
     assert not Path("/etc/lock").exists()
 
 
-def test_who_holds_the_lock_is_named_by_the_kernel(tmp_path: Path) -> None:
+def test_the_lock_holder_comes_from_the_kernel(tmp_path: Path) -> None:
     """Whatever the file says."""
     code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); f.write(sys.argv[2]); f.flush(); print(); time.sleep(60)"  # noqa: E501
     with Lock(["fusetools"], tmp_path):
@@ -574,7 +574,7 @@ def test_the_exit_status_says_what_is_missing(
 
 
 @pytest.mark.parametrize("kind", ["directory", "FIFO", "symbolic link"])
-def test_what_cannot_be_kept(tmp_path: Path, kind: str) -> None:
+def test_files_that_cannot_be_kept_are_refused(tmp_path: Path, kind: str) -> None:
     """FILE.old is checked before anything begins."""
     old = tmp_path / "x.old"
     make = {"directory": old.mkdir, "FIFO": lambda: os.mkfifo(old)}

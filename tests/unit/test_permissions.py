@@ -156,7 +156,7 @@ def test_a_users_file_is_read_with_the_users_rights(tmp_path: Path) -> None:
     assert read_input("/etc/passwd", 1 << 20, NOBODY) == Path("/etc/passwd").read_bytes()
 
 
-def test_what_is_no_readable_file(tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.write_bytes(b"\xff" * 11)
     assert read_input(str(large), 11, None) == b"\xff" * 11
@@ -197,7 +197,7 @@ BECOME = "import os; os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(
         (BECOME + HIDE, False),
     ],
 )
-def test_whose_memory_a_user_may_read(code: str, readable: bool) -> None:
+def test_memory_access_follows_the_kernels_rules(code: str, readable: bool) -> None:
     """The kernel decides by all of a process's numbers, and by whether it was setuid."""
     wait = "print(flush=True); import time; time.sleep(1000)"
     before, _, exec_ = code.partition("os.execvp")

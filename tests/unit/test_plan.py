@@ -500,7 +500,7 @@ def test_two_versions_of_a_library_get_two_names() -> None:
     ]
 
 
-def test_which_probe_set() -> None:
+def test_the_probe_set_fits_the_daemon() -> None:
     program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_session_new"))
     sshfs = mount("/home/me/x", comm="lowlevel", libraries=(program, FUSE))
     (target,) = targets(host("6.18", sshfs), Options())
@@ -637,7 +637,7 @@ HIGH = {
         ((), "libfuse_highlevel"),  # looked up at run time, as Python's ctypes does
     ],
 )
-def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> None:
+def test_imports_decide_the_probe_set(imports: tuple[str, ...], fs: str | None) -> None:
     program = replace(library("daemon", 8), imports=imports)
     one = mount(libraries=(program, FUSE), program=program.path)
     plan = make(host("6.18", one), symbols=HIGH)
@@ -662,7 +662,7 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
 
 
 @pytest.mark.parametrize("handlers", [("do_lookup", "do_getattr", "do_destroy"), ()])
-def test_which_request_a_callback_is_for(handlers: tuple[str, ...]) -> None:
+def test_callbacks_identify_their_request(handlers: tuple[str, ...]) -> None:
     """libfuse's own handlers report it, if they are known; probes on the functions that these call
     are expensive."""
     program = replace(library("daemon", 8), imports=("fuse_main_real",))
@@ -775,7 +775,7 @@ def test_names_of_events(function: str, shown: str, event: str) -> None:
     assert words.event_name(shown) == event
 
 
-def test_what_compilers_append() -> None:
+def test_suffixes_of_compilers_are_ignored() -> None:
     """A part of a function is not the function; if its arguments have moved, none is read."""
     lookup = NAMES[0]
     suffixes = (".part.0", ".llvm.4711", ".isra.0", ".constprop.1", ".lto_priv.0")
@@ -807,7 +807,7 @@ def test_long_names_stay_apart() -> None:
     assert {p.function for p in plan.probes} == {n.partition("::")[2] for n in names}
 
 
-def test_what_tracefs_cannot_take() -> None:
+def test_names_that_tracefs_cannot_take() -> None:
     for path in ("/a b.so", "/a\nb.so", "/a#b.so", "/a:b.so", "/a\u00e9.so"):
         assert not words.is_file(path)
     assert words.is_file("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
@@ -894,7 +894,7 @@ def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
             assert event.per_task != ours and not (event.per_task and event.ftrace)
 
 
-def test_who_tells_names() -> None:
+def test_sources_of_file_names() -> None:
     """Names come from the kernel for mounts whose daemons do not report them."""
     silent = mount("/mnt/silent", connection=46, daemon_pid=2025, comm="silentd", libraries=(FUSE,))
     facts = host("6.1", mount(), silent)
@@ -931,7 +931,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
     return [(str(e.filter), e.stack, e.workload) for e in plan.events if e.name == name]
 
 
-def test_which_system_calls_have_a_copied_stack() -> None:
+def test_system_calls_with_copied_stacks() -> None:
     """Each call is recorded once, with its stack if the thread sleeps in it for another one."""
     libc = replace(library("libc.so.6", 9), frame_pointers=0.2)
     plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Options(Workload(("x",))))

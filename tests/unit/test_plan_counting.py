@@ -73,12 +73,12 @@ def test_counts_are_read_by_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", written(7, 5, 3), written(7, "<not counted>", 3, 8)])
-def test_what_was_not_counted_is_no_zero(text: str) -> None:
+def test_uncounted_events_are_not_zero(text: str) -> None:
     with pytest.raises(Error, match="perf did not count all events"):
         read_counts(text, ROWS)
 
 
-def test_what_else_is_counted_is_said() -> None:
+def test_count_reports_other_counted_processes() -> None:
     """An unrequested mount of the same files, and calls inside calls: calls of a known daemon are
     counted by its number."""
     ours, other = test_plan.mount(), test_plan.mount(path="/cvmfs/other.cern.ch")

@@ -138,7 +138,7 @@ def test_a_stage_that_was_never_seen_is_missing_and_not_one_of_its_ways() -> Non
         assert [m.subject["stage"] for m in finishing.missing] == lack
 
 
-def test_what_shows_names_may_be_silent() -> None:
+def test_probes_for_names_may_stay_silent() -> None:
     """A workload that reads nothing fires no probe on reads' sizes."""
     names, _ = kernel.names(host("6.1"), [45])
     assert {"asked", "sized", "forgotten"} <= {probe.role for probe in names}
@@ -150,9 +150,7 @@ def test_what_shows_names_may_be_silent() -> None:
     assert finishing.missing == []
 
 
-def test_what_recording_took_is_at_least_that_where_a_probe_is_dearer_than_what_was_measured() -> (
-    None
-):
+def test_expensive_probes_make_the_cost_a_lower_bound() -> None:
     probe = Probe("fuse_daemon:x", "p", "/x:0x1", "daemon", "x", "read", "entry")
     finishing = object.__new__(Finishing)
     finishing.ring, finishing.graph, finishing.stacks_ns = None, None, 0
@@ -164,7 +162,7 @@ def test_what_recording_took_is_at_least_that_where_a_probe_is_dearer_than_what_
         assert finishing._took({"other": 2}) == Took(200, False, 7)
 
 
-def test_where_a_request_has_no_number_yet_all_stages_tell_its_address() -> None:
+def test_unnumbered_requests_are_identified_by_address() -> None:
     plan = kernel.plan(host("6.12"), [45])
     (probe,) = [probe for probe in plan.probes if probe.role == "begin"]
     assert probe.definition() == (
@@ -201,7 +199,7 @@ def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
     assert {p.definition()[:2] for p in old if p.kind == "r"} == {"r:"}  # knows no maxactive
 
 
-def test_where_a_request_s_number_is_without_btf() -> None:
+def test_offsets_of_request_numbers_without_btf() -> None:
     """By the table, and by the BTF of a 5.4.
 
     (In guests with each of these kernels the daemon received the same numbers.)

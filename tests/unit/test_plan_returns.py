@@ -56,7 +56,7 @@ def test_shadow_stacks() -> None:
     assert no_returns(replace(FACTS, uretprobe_shadow=True), FILE, shadowed) is None
 
 
-def test_who_shares_the_file() -> None:
+def test_return_probes_consider_all_users_of_a_file() -> None:
     """A probe is in the file: another mount's daemon runs it, too."""
     other = replace(MOUNT, path="/n", comm="other", daemon_pid=10, seccomp=True)
     both = replace(FACTS, mounts=(MOUNT, other))

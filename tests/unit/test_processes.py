@@ -58,7 +58,7 @@ def test_a_name_does_not_hide_the_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 (x) S 1", "1 (x S 1 1", "1 (x) S " + "y " * 60])
-def test_what_is_no_stat(text: str) -> None:
+def test_malformed_stats_are_none(text: str) -> None:
     assert parse_stat(text) is None
 
 
@@ -82,7 +82,7 @@ def test_cpu_time_of_another_process() -> None:
     assert cpu_seconds(process.pid) == 0.0
 
 
-def test_who_may_record_what_is_made_now(tmp_path: Path) -> None:
+def test_new_recorders_are_found(tmp_path: Path) -> None:
     """Holders of perf's events, and a perf whose files are just being closed; no older ones."""
     rows = {
         10: ("cat", "S", 0, 100, "/dev/null"),

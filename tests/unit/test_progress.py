@@ -44,9 +44,7 @@ def test_a_line_says_how_far_and_how_long(
     assert capsys.readouterr().err == "\r"
 
 
-def test_what_was_done_before_tells_nothing_of_the_speed(
-    bar: Progress, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_ignores_earlier_speed(bar: Progress, capsys: pytest.CaptureFixture[str]) -> None:
     bar(30, 40, "a")
     assert "left" not in capsys.readouterr().err
     bar(31, 40, "b")

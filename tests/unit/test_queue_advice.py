@@ -14,14 +14,16 @@ import fusetools
 from fusetools.answers.queue import more_threads
 from fusetools.errors import Error
 from fusetools.host.mounts import threading
-from fusetools.session import Mount
+from fusetools.session import TracedMount
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 V3, V2 = "libfuse3.so.3.14.0", "libfuse.so.2.9.9"
 
 
-def daemon(library: str = V3, *options: str, program: str = "sshfs", parses: bool = True) -> Mount:
-    return Mount("/mnt", program=program, library=library, options=options, parses=parses)
+def daemon(
+    library: str = V3, *options: str, program: str = "sshfs", parses: bool = True
+) -> TracedMount:
+    return TracedMount("/mnt", program=program, library=library, options=options, parses=parses)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def daemon(library: str = V3, *options: str, program: str = "sshfs", parses: boo
         (None, 1, ""),
     ],
 )
-def test_only_advice_that_can_work(mount: Mount | None, threads: int, option: str) -> None:
+def test_only_advice_that_can_work(mount: TracedMount | None, threads: int, option: str) -> None:
     advice = more_threads(mount, threads)
     assert option in advice and bool(option) == bool(advice)
 

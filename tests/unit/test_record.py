@@ -171,7 +171,7 @@ def test_clean_works_however_many_record(tmp_path: Path) -> None:
             assert len(recordings.beside()) == 1
 
 
-def test_who_is_alone_refuses_a_second_by_name(tmp_path: Path) -> None:
+def test_an_exclusive_recording_names_the_other(tmp_path: Path) -> None:
     with Lock(["fusetools"], tmp_path):
         pass
     with Lock(["fusetools", "record", "--", "find"], tmp_path) as first:

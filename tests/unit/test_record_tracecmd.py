@@ -50,7 +50,7 @@ def test_buffers_of_all_cpus_together_stay_bounded() -> None:
     assert tracecmd.buffer_size(2, 96 << 20) * 2 <= 6 << 20  # a small disk
 
 
-def test_nobody_uses_it(tmp_path: Path) -> None:
+def test_unused_ftrace_is_free(tmp_path: Path) -> None:
     tracecmd.check_free(tracefs(tmp_path), ["1 probe of others: x/y"])
 
 
@@ -64,7 +64,9 @@ def test_nobody_uses_it(tmp_path: Path) -> None:
         ("set_event", "sched:sched_switch\n", "sched:sched_switch in set_event"),
     ],
 )
-def test_who_uses_it_is_named(tmp_path: Path, file: str, text: str, said: str) -> None:
+def test_the_user_of_a_busy_ftrace_is_named(
+    tmp_path: Path, file: str, text: str, said: str
+) -> None:
     root = tracefs(tmp_path, **{file: text})
     with pytest.raises(Error, match="ftrace is in use") as caught:
         tracecmd.check_free(root, [])

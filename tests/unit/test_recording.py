@@ -271,7 +271,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sudo" in fails(str(tmp_path / "perf.data"), "permission").fix
 
 
-def test_what_the_core_says_is_passed_on(fake: Fake) -> None:
+def test_warnings_of_the_core_are_passed_on(fake: Fake) -> None:
     fake(FakeCore([], fail=("cannot read perf.data", "not a perf.data file")))
     assert fails("perf.data", "not a perf.data file").what == "cannot read perf.data"
 
@@ -348,7 +348,7 @@ def test_a_broken_session_is_said(fake: Fake, text: str) -> None:
 MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "fix": "install it"}
 
 
-def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) -> None:
+def test_missing_reasons_concern_their_layer(fake: Fake, run: Invoke) -> None:
     """Not of a layer whose name is in its prose by chance; a layer with figures is never reported
     as missing."""
     core = replace(cvmfs_like(), session={**cvmfs_like().session, "missing": []})

@@ -366,7 +366,7 @@ def test_a_session_that_makes_no_sense(session: object) -> None:
 # Missing parts
 
 
-def test_what_is_missing_is_said_with_what_brings_it() -> None:
+def test_missing_parts_have_a_fix() -> None:
     plain = report([DEMO])
     page = Page(render(plain))
     assert "Not recorded: kernel functions (this kernel has neither kprobes nor" in "".join(
@@ -560,7 +560,7 @@ def test_errors_are_one_line(tmp_path: Path, run: Invoke) -> None:
 # Parts
 
 
-def test_what_is_no_markup_is_escaped() -> None:
+def test_text_is_escaped_in_markup() -> None:
     assert join("<b>", Markup("<i>"), ["&", ("'",)]) == "&lt;b&gt;<i>&amp;'"
     assert tag("a", "\x1b", href='"<&>', class_=None, open=True, aria_label="\u202e") == (
         '<a href="&quot;&lt;&amp;&gt;" open aria-label="\\u202e">\\x1b</a>'

@@ -224,7 +224,7 @@ def test_names_are_joined_into_paths(demo: dict[int, Plain]) -> None:
     assert len(told) > 35 and told == {ino: paths[ino] or "/" for ino in told}
 
 
-def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
+def test_show_lists_the_daemon_threads_calls(demo: dict[int, Plain]) -> None:
     events = [e for e in script.events(DEMO) if e.name.startswith("raw_syscalls")]
     for r in fusetools.open(DEMO).slowest("lookup", most=20).requests:
         start, end = r.marks_ns["callback_enter"], r.marks_ns["reply"]
@@ -271,7 +271,7 @@ def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
 # show
 
 
-def test_what_a_ring_does_is_told() -> None:
+def test_show_tells_the_actions_of_rings() -> None:
     probes = [Probe(event, "syscall", "", "", role) for role, event in RINGS.items()]
     fields: Any = {"tid": 900, "daemon_tid": 500, "marks": {}}
     thread = show._Thread(fields, 500, probes, (), None, {})  # type: ignore[arg-type]

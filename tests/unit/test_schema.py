@@ -63,7 +63,7 @@ def test_no_file_is_left() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_printed(run: Invoke, name: str) -> None:
+def test_printed_json_follows_the_schema(run: Invoke, name: str) -> None:
     command = RUNS[name].split()[0]
     if "{unique}" in RUNS[name]:
         slow = json.loads(run("slow", "-i", str(DEMO), "--json").output)

@@ -49,7 +49,9 @@ def counted(suite: pytest.Pytester) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("workers", [(), ("-pxdist.plugin", "-n2", "--dist", "loadgroup")])
-def test_what_passes_alone_twice_is_flaky(suite: pytest.Pytester, workers: tuple[str, ...]) -> None:
+def test_a_test_that_passes_twice_alone_is_flaky(
+    suite: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
     tests = """
 @pytest.fixture
 def after():
@@ -89,7 +91,7 @@ def test_flaky():
     assert (done.ret, list(flaky)) == (0, ["test_flaky"])
 
 
-def test_what_fails_again_has_failed(suite: pytest.Pytester) -> None:
+def test_a_test_that_fails_again_has_failed(suite: pytest.Pytester) -> None:
     tests = """
 @pytest.mark.live
 def test_again(): fails("n_again", 2)
@@ -117,7 +119,7 @@ def test_flaky(): fails("n_flaky", 1)
     assert counted(suite) == {"n_pure": 1, "n_flaky": 3}
 
 
-def test_what_was_not_run_has_not_passed(suite: pytest.Pytester) -> None:
+def test_a_test_that_did_not_run_has_not_passed(suite: pytest.Pytester) -> None:
     tests = """
 @pytest.mark.live
 def test_flaky(): fails("n_flaky", 1)

@@ -23,7 +23,7 @@ for _ in range(20):
 """
 
 
-def test_who_is_stopped_is_told_of_no_signal() -> None:
+def test_a_stopped_process_gets_no_signal() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -74,14 +74,14 @@ def causes(*tasks: Task, **more: Any) -> tuple[Cause, ...]:
     return mount.causes
 
 
-def test_nobody_waits() -> None:
+def test_a_mount_without_callers_is_quiet() -> None:
     result = stuck(moment(reader(101)))
     assert not result.stuck
     assert result.mounts[0].state == "busy"  # two requests are in flight
     assert "busy, not stuck: 2 requests in flight" in render(result)
 
 
-def test_who_waits_for_a_short_time_is_not_stuck() -> None:
+def test_short_waits_are_not_stuck() -> None:
     result = stuck(moment(caller(age=0.9), reader(101)))
     assert not result.stuck
     assert stuck(moment(caller(age=1.0), reader(101))).stuck
@@ -108,7 +108,7 @@ def test_a_thread_that_waits_for_its_ring_is_no_cause() -> None:
     assert "thread 102" in cause.text
 
 
-def test_nobody_knows_who_should_answer_where_all_wait_for_rings() -> None:
+def test_the_server_is_unknown_if_all_wait_for_rings() -> None:
     (sure,) = causes(caller(), in_ring(101, "/dev/fuse"))
     assert sure.reason.code is Code.HANG_UNANSWERED and "waits_in" not in sure.reason.subject
     (unsure,) = causes(caller(), in_ring(101, RING))
@@ -221,7 +221,7 @@ def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
     assert [cause.kind for cause in found] == ["unanswered"]
 
 
-def test_whose_answer_ends_a_condition() -> None:
+def test_stuck_names_the_thread_that_may_signal_a_condition() -> None:
     """Not only waits that began after the call: a thread that distributes a server's answers always
     waits for one."""
     server = Process(300, 100, "sftp-server", "T", threads=(300,))
@@ -362,7 +362,7 @@ def test_a_daemon_that_cannot_run(change: dict[str, object], kind: str, text: st
     assert text in cause.text
 
 
-def test_nobody_answers() -> None:
+def test_stuck_reports_a_missing_daemon() -> None:
     gone = Connection(40, "/mnt/a", "fuse", "x", waiting=1, why="no process has it open")
     (cause,) = causes(caller(), connections=(gone,), processes=(CALLER,))
     assert cause.kind == "gone"
@@ -513,7 +513,7 @@ def test_a_caller_is_found_by_any_of_its_paths() -> None:
     assert found == {40: [], 41: [], 0: [501]}  # one of the two: unknown which
 
 
-def test_who_has_no_path_waits_where_requests_are_left() -> None:
+def test_callers_without_a_path_get_the_remaining_requests() -> None:
     """Two requests on one mount, one on the other; its caller is known."""
     known = caller(501, path="/mnt/b/y")
     nameless = caller(502, path="/proc/self/fd/3/x"), caller(503, path="")
@@ -546,7 +546,7 @@ def test_a_lock_whose_function_the_kernel_does_not_show() -> None:
     assert stuck(moment(asleep)).mounts[0].callers == ()
 
 
-def test_who_waits_on_the_way_to_a_mount_waits_for_the_one_with_requests() -> None:
+def test_callers_below_two_mounts_get_the_one_with_requests() -> None:
     inner = replace(OTHER_MOUNT, path="/mnt/a/in", waiting=0)
     assert by_mount(caller(501, path="/mnt/a/in/x"), connections=(MOUNT, inner)) == {
         40: [501],
@@ -555,7 +555,7 @@ def test_who_waits_on_the_way_to_a_mount_waits_for_the_one_with_requests() -> No
     }
 
 
-def test_who_is_inside_one_of_two_mounts_on_the_same_path() -> None:
+def test_callers_inside_one_of_two_mounts_on_a_path() -> None:
     """The newest has one request, of a known caller."""
     above = replace(OTHER_MOUNT, path=MOUNT.path)
     known = caller(501, places=(Place("/mnt/a/x", (41,)),))
@@ -607,7 +607,7 @@ def test_a_lock_is_one_only_if_the_stack_says_so() -> None:
     assert machine._with_lock(condition, {}).lock is None
 
 
-def test_of_several_that_a_thread_waits_for_none_is_chosen() -> None:
+def test_several_holders_have_no_chosen_one() -> None:
     """Except one that is stopped."""
     peers = tuple(
         Descriptor(n, f"socket:[{n}]", Socket("tcp", f"127.0.0.1:{n}", "ESTABLISHED", other=(n,)))
@@ -680,7 +680,7 @@ def test_a_daemon_below_another_one() -> None:
     )
 
 
-def test_what_is_killed() -> None:
+def test_the_fix_kills_all_holders_of_the_connection() -> None:
     """All processes that have the connection open; none while a thread cannot end."""
     both = replace(MOUNT, holders=(100, 110))
     watchdog = Process(110, 100, "watchdog", "S", threads=(110,))
@@ -723,7 +723,7 @@ def test_threads_that_wait_alike_are_one_cause() -> None:
     assert "and 44 more causes (--json has all)" in text
 
 
-def test_where_each_thread_waits_that_does_not_answer() -> None:
+def test_stuck_lists_the_waits_of_silent_threads() -> None:
     """A Java virtual machine: many threads wait for conditions, and two of them are in a
     request."""
     sleeps = thread(101, call="futex", user=("pthread_cond_timedwait", "JVM_Sleep"))
@@ -937,7 +937,7 @@ def test_a_killed_daemon_whose_thread_is_still_in_the_kernel() -> None:
     assert causes(main, left) == ()
 
 
-def test_who_exits_closes_its_files() -> None:
+def test_an_exiting_caller_closes_its_files() -> None:
     names = ("request_wait_answer", "fuse_flush", "filp_close", "exit_files", "do_exit")
     result = stuck(moment(replace(caller(path=""), call="exit", stack=names), reader(101)))
     text = " ".join(render(result).split())
@@ -1045,7 +1045,7 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
         (["daemon", "/a", "/b"], "other", ""),
     ],
 )
-def test_where_a_mount_helper_mounts(command: list[str], comm: str, target: str) -> None:
+def test_mount_points_of_mount_helpers(command: list[str], comm: str, target: str) -> None:
     assert machine._target(command, comm) == target
 
 
@@ -1104,7 +1104,7 @@ FETCHES = [
 ]
 
 
-def test_what_callers_download_and_for_how_long_no_byte_came() -> None:
+def test_stuck_names_the_download_and_its_silence() -> None:
     """Threads that wait for the download thread in pipes of their own are no other cause.
 
     Neither are a watchdog and a command server, which wake up now and then.

@@ -46,7 +46,7 @@ def test_a_daemon_that_is_not_seen_is_not_gone(
     assert (found.daemon, found.hidden) == (None, hidden)
 
 
-def test_nobody_here_answers_virtiofs() -> None:
+def test_virtiofs_has_no_daemon_here() -> None:
     """Also a process that an old kernel's command line would name."""
     other = named(100, "virtiofs /mnt/a")
     mount = replace(MOUNT, fstype="virtiofs")
@@ -83,7 +83,7 @@ def test_a_command_line_that_names_several_mounts(
     assert (found.daemon, found.hidden) == (daemon, daemon is None)
 
 
-def test_nobody_knows_who_answers_which_of_two_mounts_on_one_path() -> None:
+def test_daemons_of_two_mounts_on_one_path_are_unknown() -> None:
     processes = {100: named(100, "sshfs a: /mnt/a"), 200: named(200, "sshfs b: /mnt/a", 10)}
     found = answered(processes, ["/mnt/a", "/mnt/a"])
     assert (found.daemon, found.hidden) == (None, True)
@@ -138,7 +138,7 @@ READS = ("fuse_dev_do_read", "fuse_dev_read")
         (of_process(10, "read", stack=READS), of_process(20, "read", stack=READS), (10, 20)),
     ],
 )
-def test_who_reads_the_device_is_the_server(
+def test_the_server_is_the_reader_of_the_device(
     first: Task, second: Task, servers: tuple[int, ...]
 ) -> None:
     mount = replace(MOUNT, daemon=10, holders=(10, 20))

@@ -52,7 +52,7 @@ def asked(
     return found
 
 
-def test_who_does_not_answer_in_time_is_left_out() -> None:
+def test_silent_processes_are_left_out() -> None:
     def answer(item: int) -> int:
         if item == 2:
             time.sleep(60)
@@ -62,7 +62,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
     assert found == {1: 10, 2: None, 3: 30}
 
 
-def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_for_a_cpu_extend_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not all of it: data of other users may keep a child busy forever."""
 
     def answer(item: int) -> int:
@@ -76,7 +76,7 @@ def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert found == {1: 10, 2: None, 3: 30}
 
 
-def test_who_dies_is_left_out() -> None:
+def test_a_dying_child_is_left_out() -> None:
     def answer(item: int) -> int:
         if item == 2:
             os._exit(1)
@@ -103,7 +103,7 @@ def test_many_that_do_not_answer_leave_time_for_others() -> None:
     assert found == {item: None if item < 16 else item for item in items}
 
 
-def test_who_answers_late_is_not_left_out(tmp_path: Path) -> None:
+def test_a_late_answer_counts(tmp_path: Path) -> None:
     """2 answers after 3, in another child."""
 
     def answer(item: int) -> int:
@@ -165,7 +165,7 @@ def test_a_part_of_a_limit_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
     assert (part.end(), limit.end()) == (limit.begin + 1, limit.begin + 2.5)
 
 
-def test_who_stays_behind_holds_nothing_of_ours() -> None:
+def test_a_child_left_behind_holds_no_resources() -> None:
     """A child that cannot be killed kept the standard output open: its reader waited."""
 
     def answer(_: int) -> list[str]:
@@ -179,7 +179,7 @@ def test_who_stays_behind_holds_nothing_of_ours() -> None:
     assert held == ["pipe"]
 
 
-def test_nobody_is_asked_when_the_time_is_over() -> None:
+def test_no_process_is_examined_after_the_limit() -> None:
     assert list(bounded.each([1, 2], lambda item: item, 5, bounded.Limit(-1))) == [
         (1, None),
         (2, None),
@@ -200,7 +200,7 @@ def test_a_limit_does_not_count_what_was_waited_for_a_cpu(monkeypatch: pytest.Mo
     assert limit.end(7) == limit.begin + 2 * bounded.BUSY
 
 
-def test_what_a_process_waited_for_a_cpu_is_known() -> None:
+def test_waits_for_a_cpu_are_known() -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel does not account for waits for a CPU (CONFIG_SCHED_INFO)")
     spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
@@ -252,7 +252,9 @@ OTHER = 4242
         ([2, 0, 77, 1, 0], 0, 128, None),
     ],
 )
-def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
+def test_lock_holders_are_read_from_memory(
+    words: list[int], place: int, operation: int, kind: str | None
+) -> None:
     array, address = _at(words)
     with children.Memory("/proc/self") as memory:
         found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
@@ -338,15 +340,15 @@ def test_system_calls() -> None:
 )
 def test_system_calls_of_32_bits(number: int, name: str) -> None:
     """By arch/x86/entry/syscalls/syscall_32.tbl."""
-    found = syscalls.call("x86_64", number, narrow=True)
+    found = syscalls.call("x86_64", number, is_32bit=True)
     assert found.name == name
     known = {call.name: call for call in syscalls._CALLS["x86_64"].values()}
     assert found == known.get(name, found)
 
 
 def test_system_calls_of_32_bits_on_arm() -> None:
-    assert syscalls.call("aarch64", 322, narrow=True) == syscalls.call("aarch64", 56)
-    assert syscalls.call("aarch64", 197, narrow=True).name == "fstat"
+    assert syscalls.call("aarch64", 322, is_32bit=True) == syscalls.call("aarch64", 56)
+    assert syscalls.call("aarch64", 197, is_32bit=True).name == "fstat"
 
 
 def test_addresses() -> None:
@@ -560,7 +562,7 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
     assert moment.hidden == (501,) and moment.partial
 
 
-def test_what_a_system_call_is_about(tmp_path: Path) -> None:
+def test_paths_and_descriptors_of_system_calls(tmp_path: Path) -> None:
     """Two slashes before a path; a descriptor without a path (glibc's fstat); sets of
     descriptors."""
     (tmp_path / "file").touch()
@@ -809,5 +811,5 @@ def test_the_mount_that_a_system_call_makes(monkeypatch: pytest.MonkeyPatch) -> 
         ("read", [3, 2], False),
     ],
 )
-def test_which_calls_wait_for_file_locks(call: str, values: list[int], locks: bool) -> None:
+def test_system_calls_that_wait_for_file_locks(call: str, values: list[int], locks: bool) -> None:
     assert arguments._locks(call, values) is locks

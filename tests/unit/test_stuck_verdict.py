@@ -73,7 +73,7 @@ def test_requests_of_callers_that_were_not_examined(
     assert json.loads(run("stuck", "--json").stdout)["mounts"][0]["state"] == result.mounts[0].state
 
 
-def test_where_nothing_waits_nobody_can_hang() -> None:
+def test_a_mount_without_requests_cannot_hang() -> None:
     """However many could not be examined; the same for a mount that had no request for a moment."""
     for mount in (replace(MOUNT, waiting=0), replace(MOUNT, settled=True)):
         result = stuck(moment(mount=mount, hidden=(500,), unseen=(501,)))
@@ -91,7 +91,7 @@ def test_a_daemon_that_was_not_found_in_time_may_be_stopped() -> None:
     assert "nothing waits, but its daemon was not found in time" in told(moment(mount=lost))
 
 
-def test_nobody_counts_the_callers_of_automount() -> None:
+def test_callers_of_automount_are_uncounted() -> None:
     quiet = replace(MOUNT, waiting=0)
     now = moment(mount=quiet, unseen=(500,), autofs=True)
     assert [unknown.kind for unknown in stuck(now).unknown] == ["time"]
@@ -104,7 +104,7 @@ def test_a_hang_is_known_whoever_was_not_examined() -> None:
     assert (result.stuck, result.unknown, result.mounts[0].state) == (True, (), "stuck")
 
 
-def test_what_was_not_examined_is_named_and_whose_it_is() -> None:
+def test_unexamined_processes_are_named_with_their_users() -> None:
     now = moment(hidden=tuple(range(500, 700)), whose=(("eve", 199), ("root", 1)))
     text = told(now)
     assert "NOT KNOWN: 1 request in flight; not all that may wait could be examined" in text

@@ -188,7 +188,7 @@ def test_mistakes_in_an_experiment_are_said(text: str, why: str | None, tmp_path
     assert why in error.value.why and "own.toml" in error.value.what
 
 
-def test_what_only_the_user_knows_is_asked_for(run: Invoke) -> None:
+def test_missing_parameters_are_requested(run: Invoke) -> None:
     result = run("sweep", "block-size-read")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -261,7 +261,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert {one["seconds"]["runs"] for one in json.loads(more.stdout)["points"]} == {4}
 
 
-def test_what_a_run_used_is_the_kernels_word(tmp_path: Path) -> None:
+def test_usage_of_a_run_comes_from_the_kernel(tmp_path: Path) -> None:
     script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; head -c 1234567 /dev/zero | cat"
     argv = command("--param", "x=1", "--repeat", "1", "--json", words=("sh", "-c", script, "{x}"))
     (one,) = json.loads(start(tmp_path, argv).stdout)["points"]
@@ -348,7 +348,7 @@ def test_a_full_disk_is_one_line_and_the_rest_is_kept(tmp_path: Path) -> None:
         subprocess.run(["umount", small], check=True)
 
 
-def test_what_is_there_goes_on_as_it_is(tmp_path: Path) -> None:
+def test_a_sweep_resumes_with_its_own_definition(tmp_path: Path) -> None:
     assert start(tmp_path, command("--param", "n=0,0.01", "--repeat", "1")).returncode == 0
     for option in (["--no-trace"], ["--mount", "/mnt"], ["--param", "n=1"], ["--caches", "keep"]):
         done = start(tmp_path, [*FUSETOOLS, "sweep", *option, "sweep"])

@@ -72,7 +72,7 @@ def test_no_client_is_asked_nothing() -> None:
     assert asked() == []
 
 
-def test_what_it_says_is_no_escape() -> None:
+def test_a_clients_text_has_no_escapes() -> None:
     mount = StuckMount("/mnt", "fuse", "x", 1, "stuck", client=(Told("host info", "a\x1b[2J"),))
     text = render(Stuck("6.1", (mount,)))
     assert "The client says:" in text and "\x1b" not in text

@@ -47,7 +47,7 @@ def test_version_1_by_its_cpu_controller(tmp_path: Path) -> None:
     assert throttling.quotas(files, 7) == {"/c/cpu/x": (2, 900)}
 
 
-def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+def test_unreadable_quotas_are_none(tmp_path: Path) -> None:
     mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
     # Outside of this namespace's view; without a controller; an exited process.
     files = tree(tmp_path, mounts, "0::/../other\n", **{"sys/fs/cgroup/cpu.stat": "usage_usec 1\n"})

@@ -15,7 +15,7 @@ def mount(number: int, *callers: Blocked, fstype: str = "fuse.x") -> StuckMount:
     return StuckMount(f"/mnt/a b/{number}", fstype, "", number, "busy", callers=callers)
 
 
-def test_who_waits_is_named_with_what_shows_why() -> None:
+def test_waiting_callers_are_named_with_the_fix() -> None:
     found = Stuck("6.1", (mount(7, one(12, 90.2), one(13, 12.34, tid=14, path="")),))
     assert missing(found, [7]) == [
         Reason(

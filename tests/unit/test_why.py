@@ -324,7 +324,7 @@ def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
 def test_the_limit_of_requests_in_the_background(rule: Any) -> None:
     page = cause("outside", 800 * MS, how="page", syscall="read", places=[], connection=45)
     reads = cause("slept", 300 * MS, how="sleep", background=True, connection=45)
-    mount = fusetools.session.Mount("/mnt", 45, limits={"max_background": 1})
+    mount = fusetools.session.TracedMount("/mnt", 45, limits={"max_background": 1})
     parts = {"causes": [page, reads], "background": [(45, 500, 1, 1.0, 900 * MS)]}
     MOUNTS.append((mount,))
     result = rule(**parts)
@@ -332,7 +332,7 @@ def test_the_limit_of_requests_in_the_background(rule: Any) -> None:
     assert result.findings[0].reason.figures["max_background"] == 1
     assert "/45/max_background" in result.findings[0].reason.fix
     # The limit is not reached: the reads themselves take the time.
-    roomy = fusetools.session.Mount("/mnt", 45, limits={"max_background": 12})
+    roomy = fusetools.session.TracedMount("/mnt", 45, limits={"max_background": 12})
     MOUNTS.append((roomy,))
     assert codes(rule(**parts)) == ["daemon_sleeps"]
 

@@ -83,7 +83,7 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
     assert (tmp_path / "left").read_text() == ""
 
 
-def test_what_ftrace_s_own_instance_records_is_whole(
+def test_recordings_of_an_ftrace_instance_are_complete(
     guest: vm.Guest, tools: Path, tmp_path: Path, all_kernels: bool
 ) -> None:
     """Without function_graph, events without a stack go through it; it is removed afterwards."""

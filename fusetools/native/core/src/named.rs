@@ -157,22 +157,22 @@ pub fn tell(
     let first = filters.first(reader)?;
     let arch = reader.arch();
     let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
-    let mut teller = Teller::new(stitch, catalogue, listener);
-    let calls = teller.listener().wants_calls();
+    let mut observer = Observer::new(stitch, catalogue, listener);
+    let calls = observer.listener().wants_calls();
     let kernel = if calls { symbols(reader) } else { None };
     if calls {
-        teller.stitch.collect_calls();
+        observer.stitch.collect_calls();
     }
     let (info, places) = reader.scan_noting(catalogue, &mut |batch| {
-        teller.stitch.add_stacks(&batch.stacks, kernel.as_ref());
-        teller.push(&batch);
+        observer.stitch.add_stacks(&batch.stacks, kernel.as_ref());
+        observer.push(&batch);
     })?;
-    teller.stitch.end_at(info.last);
-    Ok((info, teller.finish(), places))
+    observer.stitch.end_at(info.last);
+    Ok((info, observer.finish(), places))
 }
 
 /// Reporter: passes a recording's batches to the stitching and to the names, and reports the results.
-pub struct Teller<L> {
+pub struct Observer<L> {
     roles: Vec<Role>,
     stitch: Stitch,
     /// Name in the arguments of the last callback without a request number.
@@ -187,11 +187,11 @@ struct All<L> {
     listener: L,
 }
 
-impl<L: Listener> Teller<L> {
+impl<L: Listener> Observer<L> {
     /// Report to `listener`. `catalogue`: as given to the stitching.
-    pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Teller<L> {
+    pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Observer<L> {
         let names = Names::new(catalogue, stitch.daemons());
-        Teller {
+        Observer {
             roles: catalogue.iter().map(|row| row.role).collect(),
             stitch,
             unnumbered: None,

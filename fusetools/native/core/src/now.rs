@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::events::{Batch, Layer, Meaning, Side, ABSENT};
 use crate::filters::Filters;
-use crate::named::{Known, Listener, Teller};
+use crate::named::{Known, Listener, Observer};
 use crate::operations::Operation;
 use crate::reader::Stream;
 use crate::slowest::NamedRequest;
@@ -275,7 +275,7 @@ pub struct Now {
     /// Daemons whose calls count: where others run the same library, its probes fire there, too.
     servers: Vec<i32>,
     daemon: Vec<bool>,
-    teller: Option<Teller<Ended>>,
+    observer: Option<Observer<Ended>>,
     ended: Option<Ended>,
     upto: u64,
 }
@@ -296,7 +296,7 @@ impl Now {
             catalogue,
             filters,
             servers,
-            teller: None,
+            observer: None,
             ended: Some(Ended {
                 rows: sums.then(Vec::new),
                 with_paths: false,
@@ -328,8 +328,8 @@ impl Now {
         self.stream.complete(upto);
         self.upto = self.upto.max(upto);
         self.tell();
-        if let Some(teller) = &mut self.teller {
-            teller.bound(MOST_NAMES, MOST_UNSURE);
+        if let Some(observer) = &mut self.observer {
+            observer.bound(MOST_NAMES, MOST_UNSURE);
         }
     }
 
@@ -342,8 +342,8 @@ impl Now {
     /// began before may be missing.
     pub fn start(&mut self, upto: u64) {
         self.complete(upto);
-        if let Some(teller) = &mut self.teller {
-            teller.lose();
+        if let Some(observer) = &mut self.observer {
+            observer.lose();
         }
         if let Some(ended) = self.ended() {
             if let Some(rows) = &mut ended.rows {
@@ -359,20 +359,20 @@ impl Now {
         if let Some((head, ended)) = head.and_then(|head| Some((head, self.ended.take()?))) {
             let (filters, arch) = (self.filters.clone(), head.arch());
             let stitch = Stitch::new(&self.catalogue, filters, arch.as_deref(), 0, asleep(head));
-            self.teller = Some(Teller::new(stitch.eager(), &self.catalogue, ended));
+            self.observer = Some(Observer::new(stitch.eager(), &self.catalogue, ended));
         }
-        let Some(teller) = &mut self.teller else {
+        let Some(observer) = &mut self.observer else {
             return;
         };
         for mut batch in self.stream.batches() {
             ours(&mut batch, &self.daemon, &self.servers);
-            teller.push(&batch);
+            observer.push(&batch);
         }
     }
 
     fn ended(&mut self) -> Option<&mut Ended> {
-        match &mut self.teller {
-            Some(teller) => Some(teller.listener()),
+        match &mut self.observer {
+            Some(observer) => Some(observer.listener()),
             None => self.ended.as_mut(),
         }
     }
@@ -412,8 +412,8 @@ impl Now {
     /// Return the callers of the interval's requests so far, and of those in flight.
     pub fn callers(&mut self) -> Vec<i32> {
         let mut pids: Vec<i32> = Vec::new();
-        if let Some(teller) = &self.teller {
-            teller.under_way(|known, _| pids.push(known.story.pid));
+        if let Some(observer) = &self.observer {
+            observer.under_way(|known, _| pids.push(known.story.pid));
         }
         let rows = self.ended().and_then(|ended| ended.rows.as_ref());
         pids.extend(rows.into_iter().flatten().map(|row| row.pid));
@@ -427,18 +427,18 @@ impl Now {
     pub fn under_way(&self, least: u64, most: usize) -> (Vec<(NamedRequest, bool)>, usize) {
         let mut rows: Vec<(u64, NamedRequest, bool)> = Vec::new();
         let mut all = 0;
-        let Some(teller) = &self.teller else {
+        let Some(observer) = &self.observer else {
             return (Vec::new(), 0);
         };
         let mut begins = Vec::new();
-        teller.under_way(|known, _| {
+        observer.under_way(|known, _| {
             all += 1;
             begins.push(known.story.at(Mark::Begin).unwrap_or(0));
         });
         begins.sort_unstable();
         let last = begins.get(most.saturating_sub(1)).copied();
         let latest = last.unwrap_or(u64::MAX);
-        teller.under_way(|known, unsure| {
+        observer.under_way(|known, unsure| {
             let begin = known.story.at(Mark::Begin).unwrap_or(0);
             let age = self.upto.saturating_sub(begin);
             if begin <= latest && age >= least && rows.len() < most {
@@ -456,8 +456,8 @@ impl Now {
     pub fn take(&mut self, view: &View<'_>) -> Interval {
         let mut under_way: Vec<Row> = Vec::new();
         let mut waiting: FxHashMap<u32, String> = FxHashMap::default();
-        if let Some(teller) = &self.teller {
-            teller.under_way(|known, _| {
+        if let Some(observer) = &self.observer {
+            observer.under_way(|known, _| {
                 let story = known.story;
                 let name = || known.comm().to_owned();
                 waiting.entry(story.comm).or_insert_with(name);

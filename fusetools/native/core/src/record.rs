@@ -191,7 +191,7 @@ pub struct UserStack<'a> {
     pub raw: usize,
     pub place: Range<usize>,
     /// The program is a 32-bit one.
-    pub narrow: bool,
+    pub is_32bit: bool,
     /// One for each bit of the mask, lowest first; empty for a kernel thread.
     pub registers: Vec<u64>,
     /// Bytes from the stack pointer up.
@@ -350,7 +350,7 @@ impl Layout {
             chain,
             raw,
             place: place..at,
-            narrow: abi == 1,
+            is_32bit: abi == 1,
             registers,
             bytes,
             full,

@@ -24,7 +24,7 @@ pub use self::bundles::Bundle;
 use self::head::{encode_event_desc, Event, Head, SAMPLE_TIME, SESSION_TEXT};
 use self::pack::Packer;
 use self::returns::Returns;
-use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
+use self::source::{Perf, Rewriter, Source, Survey, Tasks, Trace};
 use self::stacks::{copied, has_copies, Stacks};
 pub use self::waits::Shares;
 use self::waits::{Alike, Scope, OF_BOTH, ONE_CALL};
@@ -317,7 +317,7 @@ fn write(
     };
     head.remove_session();
     head.check()?;
-    let apart = head.take_apart(&extras.bundles, &mut free_id)?;
+    let split = head.split_bundles(&extras.bundles, &mut free_id)?;
     let (session, places) = match json.is_empty() {
         true => Default::default(),
         false => head.add_session(&json, free_id)?,
@@ -333,13 +333,13 @@ fn write(
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail, unwinds, alone)
+                    Rewriter::new(reader, spare_id, tail, unwinds, alone)
                         .private(reader, extras.private)
-                        .with(reader, &apart, extras.daemons.as_deref()),
+                        .with(reader, &split, extras.daemons.as_deref()),
                 )));
             }
             (Input::Trace(dat), Some(survey)) => {
-                let survey = survey.with(&apart, extras.daemons.as_deref());
+                let survey = survey.with(&split, extras.daemons.as_deref());
                 sources.push(Box::new(Trace::new(dat, survey)));
             }
             (Input::Trace(_), None) => {}

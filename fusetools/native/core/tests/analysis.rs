@@ -812,11 +812,11 @@ fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
         into(70, CALLER, C, 0),
         out(80, CALLER, C, 0, 7),
     ];
-    let apart = Filters {
+    let split = Filters {
         by_operation: true,
         ..Filters::default()
     };
-    let answer = graph(&events, &[], apart.clone());
+    let answer = graph(&events, &[], split.clone());
     assert_eq!(figures(&answer, "a", "lookup"), (1, 1, 0, 50));
     assert_eq!(figures(&answer, "a", "getattr"), (1, 1, 0, 50));
     assert_eq!(figures(&answer, "fuse_read", "lookup"), (1, 1, 0, 5));
@@ -828,7 +828,7 @@ fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
     // With a mount selected: the calls that made a request of it.
     let other = Filters {
         connections: vec![MOUNT + 1],
-        ..apart.clone()
+        ..split.clone()
     };
     assert_eq!(
         figures(&graph(&events, &[], other), "a", "lookup"),
@@ -836,7 +836,7 @@ fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
     );
     let mount = Filters {
         connections: vec![MOUNT],
-        ..apart
+        ..split
     };
     let answer = graph(&events, &[], mount);
     assert_eq!(figures(&answer, "a", "lookup"), (1, 1, 0, 50));

@@ -3,7 +3,7 @@
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::export::{Form, Rows};
 use fusetools_core::filters::Filters;
-use fusetools_core::named::{Known, Listener, Teller};
+use fusetools_core::named::{Known, Listener, Observer};
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
@@ -73,9 +73,9 @@ fn tell(batch: &Batch, inodes: bool, listener: &mut dyn Listener) -> RequestCoun
         ..Filters::default()
     };
     let stitch = Stitch::new(&catalogue, filters, Some("x86_64"), 0, 3);
-    let mut teller = Teller::new(stitch, &catalogue, listener);
-    teller.push(batch);
-    teller.finish()
+    let mut observer = Observer::new(stitch, &catalogue, listener);
+    observer.push(batch);
+    observer.finish()
 }
 
 fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {

@@ -728,7 +728,7 @@ fn a_ring_fills_before_its_thread_is_free() {
     // They are answered together: the thread had both.
     let reads: Vec<_> = by_window.iter().map(|story| story.at(Mark::Read)).collect();
     assert_eq!(reads, [Some(101), Some(115)]);
-    let apart = "
+    let split = "
         50 500 await 7
         51 0 switch 0 0 500
         100 900 begin 2 1
@@ -743,9 +743,9 @@ fn a_ring_fills_before_its_thread_is_free() {
         170 500 enter 426
         171 500 commit 7 44 46 0
         172 500 end 4 0";
-    let apart = Script::with_rings().run(apart);
-    assert_eq!(apart[1].at(Mark::Read), Some(142));
-    assert_eq!(apart[1].no_thread, 32);
+    let split = Script::with_rings().run(split);
+    assert_eq!(split[1].at(Mark::Read), Some(142));
+    assert_eq!(split[1].no_thread, 32);
 }
 
 /// The thread that waits for the ring takes what it brings, whichever thread the kernel makes copy it.

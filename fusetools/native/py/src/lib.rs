@@ -119,8 +119,8 @@ fn demangle(name: &str) -> String {
 }
 
 #[pyfunction]
-fn syscall_name(machine: &str, number: u64, narrow: bool) -> Option<&'static str> {
-    operations::Arch::new(Some(machine)).call_name(number, narrow)
+fn syscall_name(machine: &str, number: u64, is_32bit: bool) -> Option<&'static str> {
+    operations::Arch::new(Some(machine)).call_name(number, is_32bit)
 }
 
 /// Row of /proc/PID/maps: (start, end, offset in the file, path, name of the file here).

@@ -26,13 +26,13 @@ pub struct Bundle {
 }
 
 /// Maps samples of a bundle to the events of its probes.
-pub(super) struct Apart {
+pub(super) struct Split {
     field: (usize, usize),
     /// By number: the event's id, its number in raw data, its name.
     probes: FxHashMap<u64, (u64, u16, String)>,
 }
 
-impl Apart {
+impl Split {
     fn probe(&self, raw: &[u8]) -> Option<&(u64, u16, String)> {
         let (at, size) = self.field;
         let number = number(raw.get(at..at.checked_add(size)?)?)?;
@@ -77,12 +77,12 @@ impl Apart {
 impl Head<'_> {
     /// Replace the bundles by the events of their probes. Return how to distribute samples, by the bundle's name. The
     /// events get ids from `free_id` on. Bundles without recorded events are left out.
-    pub(super) fn take_apart(
+    pub(super) fn split_bundles(
         &mut self,
         bundles: &[Bundle],
         free_id: &mut u64,
-    ) -> Result<HashMap<String, Rc<Apart>>, Error> {
-        let mut apart = HashMap::new();
+    ) -> Result<HashMap<String, Rc<Split>>, Error> {
+        let mut split = HashMap::new();
         for bundle in bundles {
             let Some(at) = self.events.iter().position(|e| e.name() == bundle.event) else {
                 continue;
@@ -101,7 +101,7 @@ impl Head<'_> {
             let format = Format::parse(system, &text, tracing.long_size.into());
             let field = format.as_ref().and_then(|f| f.field(&bundle.field));
             let field = field.filter(|field| field.shape == Shape::Number);
-            let field = field.ok_or_else(|| wrong("no field tells its probes apart"))?;
+            let field = field.ok_or_else(|| wrong("no field tells its probes split"))?;
             let field = (field.offset, field.size);
             tracing.retain(|text| name_and_id(text).is_none_or(|(_, id)| u64::from(id) != config));
             used.remove(&config);
@@ -130,9 +130,9 @@ impl Head<'_> {
                     self.events.push(event);
                 }
             }
-            apart.insert(bundle.event.clone(), Rc::new(Apart { field, probes }));
+            split.insert(bundle.event.clone(), Rc::new(Split { field, probes }));
         }
-        Ok(apart)
+        Ok(split)
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
-use super::bundles::Apart;
+use super::bundles::Split;
 use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, without, Stacked, Stacks, MEMORY};
 use super::waits::{about, about_whom, read, tells, tells_by_name, Tells, SWITCH};
@@ -53,7 +53,7 @@ const IN_HEADER: [u32; 3] = [
 /// The records of one perf.data.
 pub(super) struct Perf<'a> {
     records: Records<'a>,
-    mend: Mend,
+    rewriter: Rewriter,
     /// Time, event, and the record.
     next: Option<(u64, Option<usize>, Bytes<'a>)>,
     /// For a record of a switch: its task, and whether it stops running.
@@ -76,10 +76,10 @@ impl Bytes<'_> {
 }
 
 impl<'a> Perf<'a> {
-    pub(super) fn new(records: Records<'a>, mend: Mend) -> Perf<'a> {
+    pub(super) fn new(records: Records<'a>, rewriter: Rewriter) -> Perf<'a> {
         let mut perf = Perf {
             records,
-            mend,
+            rewriter,
             next: None,
             switch: None,
         };
@@ -107,7 +107,7 @@ impl Source for Perf<'_> {
         }
         match u32_at(record, 0) {
             Some(record::SAMPLE) => {
-                let Some(written) = event.and_then(|event| self.mend.written.get(event)) else {
+                let Some(written) = event.and_then(|event| self.rewriter.written.get(event)) else {
                     return true;
                 };
                 let (layout, by_address) = (&written.layout, written.by_address);
@@ -127,7 +127,7 @@ impl Source for Perf<'_> {
                     // Afterwards the record has the layout of its event.
                     let cut = without(layout, mask, record);
                     let Some(cut) = cut else {
-                        self.mend.broken += 1;
+                        self.rewriter.broken += 1;
                         return false;
                     };
                     *bytes = Bytes::Made(cut);
@@ -148,7 +148,7 @@ impl Source for Perf<'_> {
                     Stacked::LeftOut => return false,
                     Stacked::Anew(record) => *bytes = Bytes::Made(record),
                     Stacked::Broken => {
-                        self.mend.broken += 1;
+                        self.rewriter.broken += 1;
                         // An unchanged record does no harm.
                         return written.copied.is_none() && !stacks.private;
                     }
@@ -169,12 +169,12 @@ impl Source for Perf<'_> {
     }
 
     fn advance(&mut self) {
-        let mend = &mut self.mend;
+        let rewriter = &mut self.rewriter;
         let switch = &mut self.switch;
         self.next = self.records.find_map(|record| {
             let (time, event) = (record.time.unwrap_or(0), record.event);
-            *switch = mend.switch(&record);
-            Some((time, event, mend.apply(record)?))
+            *switch = rewriter.switch(&record);
+            Some((time, event, rewriter.apply(record)?))
         });
     }
 
@@ -185,18 +185,18 @@ impl Source for Perf<'_> {
             .map(str::to_owned)
             .into_iter()
             .collect();
-        let mend = &self.mend;
+        let rewriter = &self.rewriter;
         let mut warn = |count: u64, what: String| {
             if count > 0 {
                 warnings.push(format!("{count} {what}"));
             }
         };
         warn(
-            mend.unknown,
+            rewriter.unknown,
             "records are of no event that their file lists: left out".into(),
         );
-        warn(mend.broken, "samples contradict themselves".into());
-        for (kind, count) in &mend.dropped {
+        warn(rewriter.broken, "samples contradict themselves".into());
+        for (kind, count) in &rewriter.dropped {
             warn(
                 *count,
                 format!("records of type {kind} mean nothing in a merged file: left out"),
@@ -206,7 +206,7 @@ impl Source for Perf<'_> {
     }
 
     fn left_out(&self) -> Vec<(String, u64)> {
-        let left_out = self.mend.left_out.iter();
+        let left_out = self.rewriter.left_out.iter();
         left_out
             .map(|(name, count)| (name.clone(), *count))
             .collect()
@@ -232,7 +232,7 @@ struct Written {
 }
 
 /// Everything that an input's records need to be in a file with records of others.
-pub(super) struct Mend {
+pub(super) struct Rewriter {
     /// The layout of each event; None if the event is left out, as an input's own session is.
     events: Vec<Option<Layout>>,
     /// The layout of records that name no event: that of the file's first event.
@@ -245,7 +245,7 @@ pub(super) struct Mend {
     /// By event: how its samples are written.
     written: Vec<Written>,
     /// By event: how its samples are distributed to the probes that share it.
-    apart: Vec<Option<Rc<Apart>>>,
+    split: Vec<Option<Rc<Split>>>,
     /// By event of which only samples of some daemons are kept: its name, these daemons, and numbers of other daemons'
     /// samples.
     of_daemons: Vec<Option<String>>,
@@ -259,7 +259,7 @@ pub(super) struct Mend {
     dropped: BTreeMap<u32, u64>,
 }
 
-impl Mend {
+impl Rewriter {
     /// `unwinds`: copies of user stacks are unwound; `alone`: by event, whether only its stacks are used.
     pub(super) fn new(
         reader: &Reader,
@@ -267,7 +267,7 @@ impl Mend {
         tail: usize,
         unwinds: bool,
         alone: &[bool],
-    ) -> Mend {
+    ) -> Rewriter {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
         let written = reader.attrs().iter().zip(tells(reader, alone));
@@ -287,7 +287,7 @@ impl Mend {
             }
         });
         let events = reader.attrs().iter().zip(reader.events());
-        Mend {
+        Rewriter {
             events: events
                 .map(|(attr, info)| (info.name != SESSION).then_some(attr.layout))
                 .collect(),
@@ -295,7 +295,7 @@ impl Mend {
             tail,
             identifier: (!identified).then(|| first.ids.first().copied().unwrap_or(spare_id)),
             written: written.collect(),
-            apart: Vec::new(),
+            split: Vec::new(),
             of_daemons: Vec::new(),
             daemons: FxHashSet::default(),
             left_out: BTreeMap::new(),
@@ -306,7 +306,7 @@ impl Mend {
     }
 
     /// Cut out the copies of stacks that are not unwound.
-    pub(super) fn private(mut self, reader: &Reader, private: bool) -> Mend {
+    pub(super) fn private(mut self, reader: &Reader, private: bool) -> Rewriter {
         for (written, attr) in self.written.iter_mut().zip(reader.attrs()) {
             let of_memory = attr.layout.sample_type & MEMORY != 0;
             if private && of_memory && written.copied.is_none() {
@@ -320,11 +320,11 @@ impl Mend {
     pub(super) fn with(
         mut self,
         reader: &Reader,
-        apart: &HashMap<String, Rc<Apart>>,
+        split: &HashMap<String, Rc<Split>>,
         daemons: Option<&[i32]>,
-    ) -> Mend {
+    ) -> Rewriter {
         let names = || reader.events().iter().map(|info| &info.name);
-        self.apart = names().map(|name| apart.get(name).cloned()).collect();
+        self.split = names().map(|name| split.get(name).cloned()).collect();
         let filtered = |name: &&String| daemons.is_some() && name.starts_with("fuse_daemon:");
         self.of_daemons = names()
             .map(|name| Some(name).filter(filtered).cloned())
@@ -368,17 +368,17 @@ impl Mend {
         };
         let layout = self.events[event]?;
         if record.kind == record::SAMPLE {
-            let apart = self.apart.get(event).and_then(Option::as_ref);
+            let split = self.split.get(event).and_then(Option::as_ref);
             if let Some(Some(name)) = self.of_daemons.get(event) {
                 let pid = layout.task(bytes).map(|(pid, _)| pid);
                 if pid.is_some_and(|pid| !self.daemons.contains(&pid)) {
-                    let name = apart.map_or(Some(&name[..]), |apart| apart.name(&layout, bytes));
+                    let name = split.map_or(Some(&name[..]), |split| split.name(&layout, bytes));
                     *self.left_out.entry(name?.to_owned()).or_default() += 1;
                     return None;
                 }
             }
-            if let Some(apart) = apart {
-                let Some(own) = apart.sample(&layout, bytes) else {
+            if let Some(split) = split {
+                let Some(own) = split.sample(&layout, bytes) else {
                     self.unknown += 1;
                     return None;
                 };
@@ -487,7 +487,7 @@ struct Kind {
     /// Place of the thread's id.
     thread: Option<usize>,
     /// How its samples are distributed to the probes that share it.
-    apart: Option<Rc<Apart>>,
+    split: Option<Rc<Split>>,
     /// Only samples of some daemons are kept.
     of_daemons: bool,
     /// For events of tasks: the task concerned, besides the running one.
@@ -529,7 +529,7 @@ impl Kind {
             id,
             address: address.map(|(at, _)| at),
             thread: thread.map(|(at, _)| at),
-            apart: None,
+            split: None,
             of_daemons: false,
         }
     }
@@ -604,11 +604,11 @@ impl Survey {
     /// Split bundles, and leave out samples of other daemons.
     pub(super) fn with(
         mut self,
-        apart: &HashMap<String, Rc<Apart>>,
+        split: &HashMap<String, Rc<Split>>,
         daemons: Option<&[i32]>,
     ) -> Survey {
         for kind in self.kinds.iter_mut().flatten() {
-            kind.apart = apart.get(&kind.name()).cloned();
+            kind.split = split.get(&kind.name()).cloned();
             kind.of_daemons = daemons.is_some() && kind.format.system == "fuse_daemon";
         }
         self.daemons = daemons.unwrap_or_default().iter().copied().collect();
@@ -823,8 +823,8 @@ impl Source for Trace<'_> {
             }
         }
         if kind.of_daemons && !self.survey.daemons.contains(&process) {
-            let name = match &kind.apart {
-                Some(apart) => apart.name_of(self.raw).map(str::to_owned),
+            let name = match &kind.split {
+                Some(split) => split.name_of(self.raw).map(str::to_owned),
                 None => Some(kind.name()),
             };
             *self.left_out.entry(name.unwrap_or_default()).or_default() += 1;
@@ -874,7 +874,7 @@ impl Source for Trace<'_> {
                         self.unknown += 1;
                         continue;
                     };
-                    let of = kind.apart.as_ref().map(|apart| apart.of(raw));
+                    let of = kind.split.as_ref().map(|split| split.of(raw));
                     let (id, own) = match of {
                         Some(Some((id, own))) => (id, Some(own)),
                         Some(None) => {

@@ -59,7 +59,7 @@ enum Entered {
     Copied {
         mask: u64,
         registers: Vec<u64>,
-        narrow: bool,
+        is_32bit: bool,
         bytes: Vec<u8>,
         full: bool,
         time: u64,
@@ -217,7 +217,7 @@ impl<'a> Stacks<'a> {
                 let entered = Entered::Copied {
                     mask,
                     registers: user.registers,
-                    narrow: user.narrow,
+                    is_32bit: user.is_32bit,
                     bytes: user.bytes.to_vec(),
                     full: user.full,
                     time: time.unwrap_or(0),
@@ -234,7 +234,7 @@ impl<'a> Stacks<'a> {
             chain.truncate(of_user.unwrap_or(chain.len()));
             let (registers, spaces) = (&user.registers, &self.spaces);
             let mut returns = self.returns.of(tid, time.unwrap_or(0));
-            let unwound = match user.narrow {
+            let unwound = match user.is_32bit {
                 // Tables of 32-bit programs are not read.
                 true => only_address(mask, registers),
                 false => {
@@ -411,13 +411,13 @@ impl<'a> Stacks<'a> {
         if let Entered::Copied {
             mask,
             registers,
-            narrow,
+            is_32bit,
             bytes,
             full,
             time,
         } = entered
         {
-            let unwound = match narrow {
+            let unwound = match is_32bit {
                 true => only_address(*mask, registers),
                 false => self.unwinding.chain(
                     &Copied {
