@@ -440,7 +440,7 @@ _Frames = list[tuple[str, str, bool]]  # function, file, whether it is the kerne
 _Total = tuple[int, int, int]  # requests, their ns, failed ones
 
 class Cause(TypedDict):
-    """A cause of waiting: native/core/src/why.rs. None: unknown, or it does not apply."""
+    """A cause of waiting: native/core/src/answers/why.rs. None: unknown, or it does not apply."""
 
     what: str
     how: str

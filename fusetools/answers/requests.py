@@ -121,7 +121,7 @@ _SOCKETS = {
 _STREAMS = {*_SOCKETS, "read", "readv", "write", "writev", "sendfile", "splice"}
 
 NO_END = 1 << 63  # end of a span at the recording's end, or unknown
-MOST = 10_000  # maximum number of moments of a span (native/core/src/moments.rs)
+MOST = 10_000  # maximum number of moments of a span (native/core/src/requests/moments.rs)
 
 
 class Span(NamedTuple):

@@ -26,7 +26,7 @@ _OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
 
 
 def parts_of(stage: str, times: Sequence[int], rest: int) -> dict[str, int]:
-    """Name the core's parts of a stage (native/core/src/stages.rs)."""
+    """Name the core's parts of a stage (native/core/src/answers/stages.rs)."""
     names = _PARTS.get(stage, _OTHER_PARTS)
     return {name: ns for name, ns in zip(names, (*times, rest)) if name}
 

@@ -1,8 +1,8 @@
 """Findings: where the time goes that callers waited, and why.
 
-The core divides each request's time among causes (native/core/src/why.rs). The rules here join
-causes to findings and compare them with thresholds (configs/rules). A finding takes its time from
-the causes: the next one gets none of it.
+The core divides each request's time among causes (native/core/src/answers/why.rs). The rules here
+join causes to findings and compare them with thresholds (configs/rules). A finding takes its time
+from the causes: the next one gets none of it.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     Exit status 0 if a recording works here, else 1.
     """
     from fusetools.host.probe import read_host
-    from fusetools.now import machine
-    from fusetools.now.stuck import stuck
     from fusetools.record import doctor
+    from fusetools.stuck import machine
+    from fusetools.stuck.diagnosis import stuck
 
     facts = doctor.with_self_test(read_host())
     mounts = [mount for mount in stuck(machine.read()).mounts if mount.path]

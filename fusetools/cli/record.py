@@ -312,7 +312,7 @@ def command(
 
 
 def _waited(connections: Sequence[int]) -> list[Reason]:
-    from fusetools.now.waited import waited  # only for who may record
+    from fusetools.stuck.waited import waited  # only for who may record
 
     return waited(connections)
 
@@ -341,7 +341,7 @@ def _check_flight(flight: float, workload: tuple[str, ...], backend: str, given:
 
 def _fly(options: Options, kept: Flight, as_json: bool) -> None:
     from fusetools.figures import binary, size, took
-    from fusetools.now.flight import fly
+    from fusetools.live.flight import fly
     from fusetools.render.json.answer import render as to_json
     from fusetools.results.record import Outcome
 

@@ -15,7 +15,7 @@ from fusetools.printable import printable
 from fusetools.results.top import BY, SORTS, Top
 
 if TYPE_CHECKING:
-    from fusetools.now.top import View, Watch
+    from fusetools.live.top import View, Watch
 
 STEP = 0.2  # seconds between two looks at callers
 HELP = "q quit  b by  s sort  / filter  p pause"

@@ -14,7 +14,7 @@ def command() -> None:
     The flight recorder (fusetools record --flight SECONDS) continues.
     """
     from fusetools.cli.record import warn
-    from fusetools.now.flight import snap
+    from fusetools.live.flight import snap
     from fusetools.printable import printable
 
     for name in snap(warn):

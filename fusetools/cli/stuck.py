@@ -36,8 +36,8 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     Exit status 0 if nothing is stuck, 3 if something is or if that cannot be known.
     """
     from fusetools.host.files import absolute
-    from fusetools.now import machine
-    from fusetools.now.stuck import stuck
+    from fusetools.stuck import machine
+    from fusetools.stuck.diagnosis import stuck
 
     # The path is compared, not looked at: even to resolve a link in it may hang.
     paths = [absolute(path) for path in mounts]

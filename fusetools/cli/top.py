@@ -68,7 +68,7 @@ def command(
     """
     from fusetools.cli import screen
     from fusetools.host.files import absolute
-    from fusetools.now.top import View, Watch
+    from fusetools.live.top import View, Watch
     from fusetools.plan.options import stream as options_of
     from fusetools.record.streaming import streaming
     from fusetools.render.json.answer import render as to_json

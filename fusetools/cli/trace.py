@@ -42,7 +42,7 @@ def command(
     """
     from fusetools.answers.operations import operations
     from fusetools.host.files import absolute
-    from fusetools.now.trace import Trace
+    from fusetools.live.trace import Trace
     from fusetools.patterns import expression
     from fusetools.plan.options import stream as options_of
     from fusetools.record.streaming import streaming

@@ -9,7 +9,8 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns, NsFloat
 
-# Name of the daemon layer's function if there are no callbacks (native/core/src/analysis.rs).
+# Name of the daemon layer's function if there are no callbacks
+# (native/core/src/answers/analysis.rs).
 READ_TO_REPLY = "read to reply"
 
 

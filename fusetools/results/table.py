@@ -22,7 +22,7 @@ Columns of the requests' table; those of the same name in `fusetools export` are
   (it was busy only for lack of a CPU), ``asleep_ns`` (it was being woken up); of the daemon's
   stage: ``blocked_ns``, ``runnable_ns``, ``elsewhere_ns`` (the thread had left the request to
   another one); of the others: ``stage_*_blocked_ns``, ``stage_*_runnable_ns``;
-- the time of each mark: ``sys_enter_ns`` to ``callback_return_ns`` (core/src/stitch/trace.rs).
+- the time of each mark: ``sys_enter_ns`` to ``callback_return_ns`` (requests/stitch/trace.rs).
 
 Columns of the calls' table: ``layer``, ``function``, ``begin_ns``, ``duration_ns``, ``pid``,
 ``tid``, ``unique``. System calls are included if they made a request.

@@ -16,8 +16,8 @@ from typing import Any, Callable
 import mounts
 from mounts import wait_until
 
-from fusetools.now import bounded, children
-from fusetools.now.moment import Task
+from fusetools.stuck import bounded, children
+from fusetools.stuck.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]

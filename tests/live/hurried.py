@@ -1,7 +1,7 @@
 """Runs fusetools that waits less: for a hanging workload, and between two looks at the mounts."""
 
 from fusetools.cli import main
-from fusetools.now import flight
+from fusetools.live import flight
 from fusetools.record import session
 
 assert session.GRACE > 1 and flight.LOOK > 1

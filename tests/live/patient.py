@@ -2,7 +2,7 @@
 waits."""
 
 from fusetools.cli import main
-from fusetools.now import machine
+from fusetools.stuck import machine
 
 machine.PATIENCE = 30.0
 machine.read.__defaults__ = (100.0,)

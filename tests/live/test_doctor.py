@@ -292,7 +292,7 @@ def test_it_is_fast(sample_mount: Mounter) -> None:
     sample_mount()
     code = """
 import resource, sys
-import fusetools.now.machine, fusetools.now.stuck, fusetools.record.doctor
+import fusetools.stuck.machine, fusetools.stuck.diagnosis, fusetools.record.doctor
 import fusetools.render.text.doctor
 from fusetools.cli import main
 try:
@@ -317,8 +317,9 @@ def test_unprivileged() -> None:
     """Imported as root, run as nobody: other users may be unable to read this Python."""
     code = """
 import os, sys
-import fusetools.cli.doctor, fusetools.record.doctor, fusetools.now.stuck, encodings.idna, json
-import fusetools.render.json.answer, fusetools.now.machine, fusetools.host.probe
+import fusetools.cli.doctor, fusetools.record.doctor, fusetools.stuck.diagnosis
+import encodings.idna, json
+import fusetools.render.json.answer, fusetools.stuck.machine, fusetools.host.probe
 import ctypes, resource, shutil, subprocess, traceback
 from fusetools.cli import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -20,8 +20,8 @@ from fusetools.host.facts import Mount
 from fusetools.host.files import Files
 from fusetools.host.mounts import parse_mountinfo, read_mounts
 from fusetools.host.processes import FUSE, is_fuse_device, open_files, shows_connections
-from fusetools.now import machine
-from fusetools.now.moment import Connection
+from fusetools.stuck import machine
+from fusetools.stuck.moment import Connection
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("samples")]
 

@@ -10,7 +10,7 @@ import pytest
 from fusetools.host.files import Files
 from fusetools.host.fusectl import fusectl
 from fusetools.host.mounts import reachable
-from fusetools.now import cgroups
+from fusetools.stuck import cgroups
 
 
 @pytest.mark.parametrize(

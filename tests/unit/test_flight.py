@@ -23,10 +23,10 @@ from fusetools.cli.record import command as record
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.files import Files
+from fusetools.live import conditions as now
+from fusetools.live import flight
+from fusetools.live.mounts import SEARCH, NewMounts
 from fusetools.names import CALIBRATION, OPERATIONS
-from fusetools.now import conditions as now
-from fusetools.now import flight
-from fusetools.now.mounts import SEARCH, NewMounts
 from fusetools.output import Output
 from fusetools.plan import filters
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
@@ -233,7 +233,7 @@ def test_triggers_of_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, count = [100.0], [5]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "fusetools.now.conditions.counter", lambda directory, connection, name: count[0]
+        "fusetools.live.conditions.counter", lambda directory, connection, name: count[0]
     )
     wanted = [condition("waiting > 4 for 5s")]
     with now.Conditions(wanted, None, {33: "/mnt"}, 30, warnings.append) as conditions:

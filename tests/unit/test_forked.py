@@ -12,7 +12,7 @@ import pytest
 
 import fusetools
 from fusetools.errors import Error
-from fusetools.now.forked import Forked
+from fusetools.live.forked import Forked
 
 
 class NotPickled(Exception):

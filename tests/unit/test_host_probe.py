@@ -20,7 +20,7 @@ from fusetools.host.probe import (
 )
 from fusetools.host.selftest import judge_unique
 from fusetools.host.tools import known_options
-from fusetools.now.places import Table
+from fusetools.stuck.places import Table
 
 TRACEFS = "/sys/kernel/tracing"
 OURS = "mnt:[4026531841]"

@@ -32,9 +32,9 @@ def test_operations() -> None:
 
 
 def test_stages() -> None:
-    first, *others = strings("stitch/cut.rs", "STAGES")
-    stages = [first, *strings("stitch/cut.rs", "BETWEEN"), *others]
-    stages[stages.index("reply") + 1 : 0] = strings("stitch/cut.rs", "REFUSED")
+    first, *others = strings("requests/stitch/cut.rs", "STAGES")
+    stages = [first, *strings("requests/stitch/cut.rs", "BETWEEN"), *others]
+    stages[stages.index("reply") + 1 : 0] = strings("requests/stitch/cut.rs", "REFUSED")
     assert list(WORDS) == stages
     page = (ROOT / "fusetools/man/fusetools-stages.1").read_text()
     assert [page.count(f"\n.It {name}\n") for name, *_ in WORDS.values()] == [1] * len(WORDS)

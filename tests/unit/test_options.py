@@ -15,7 +15,7 @@ from fixtures import Invoke
 from fusetools.errors import Error
 from fusetools.experiments import overhead
 from fusetools.experiments.folder import Folder
-from fusetools.now import flight
+from fusetools.live import flight
 from fusetools.plan.conditions import condition
 from fusetools.plan.experiment import Experiment
 from fusetools.plan.options import (

@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from fusetools.host.mounts import BEYOND, is_on, parse_autofs
-from fusetools.now import machine
-from fusetools.now.moment import (
+from fusetools.reasons import Code
+from fusetools.render.json.answer import render as to_json
+from fusetools.render.text.stuck import render
+from fusetools.results.stuck import Cause
+from fusetools.stuck import machine
+from fusetools.stuck.diagnosis import stuck
+from fusetools.stuck.moment import (
     RING,
     Connection,
     Descriptor,
@@ -25,11 +30,6 @@ from fusetools.now.moment import (
     Socket,
     Task,
 )
-from fusetools.now.stuck import stuck
-from fusetools.reasons import Code
-from fusetools.render.json.answer import render as to_json
-from fusetools.render.text.stuck import render
-from fusetools.results.stuck import Cause
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=2, daemon=100, holders=(100,))
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))

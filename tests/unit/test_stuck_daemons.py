@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fusetools.host.mounts import BEYOND
-from fusetools.now import machine
-from fusetools.now.moment import Connection, Descriptor, Process, Task
+from fusetools.stuck import machine
+from fusetools.stuck.moment import Connection, Descriptor, Process, Task
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:")
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))

@@ -21,7 +21,7 @@ import pytest
 from mounts import wait_until
 
 from fusetools.host import sockets as internet
-from fusetools.now import (
+from fusetools.stuck import (
     arguments,
     bounded,
     census,
@@ -31,8 +31,8 @@ from fusetools.now import (
     syscalls,
     taskstats,
 )
-from fusetools.now.moment import RING, Process, Task
-from fusetools.now.places import Table
+from fusetools.stuck.moment import RING, Process, Task
+from fusetools.stuck.places import Table
 
 
 def asked(
@@ -416,9 +416,13 @@ def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fuse = info.format(1, "    0: /dev/fuse\n")
     infos = {"11": with_fuse, "12": with_fuse, "13": info.format(0, "")}
     links = {"0": "/dev/null", "11": RING, "12": RING}
-    monkeypatch.setattr("fusetools.now.arguments.text", lambda name: infos[name.rpartition("/")[2]])
-    monkeypatch.setattr("fusetools.now.arguments.names", lambda name: list(links))
-    monkeypatch.setattr("fusetools.now.arguments.link", lambda name: links[name.rpartition("/")[2]])
+    monkeypatch.setattr(
+        "fusetools.stuck.arguments.text", lambda name: infos[name.rpartition("/")[2]]
+    )
+    monkeypatch.setattr(arguments, "names", lambda name: list(links))
+    monkeypatch.setattr(
+        "fusetools.stuck.arguments.link", lambda name: links[name.rpartition("/")[2]]
+    )
     ring = arguments._of_ring
     assert ring(100, [11], 1) == [(11, "/dev/fuse")]
     assert ring(100, [13], 1) == [(-1, RING)]
@@ -548,7 +552,7 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(children, "closer", closer)
     monkeypatch.setattr(children, "mountinfo", lambda item: (*item, mountinfo))
     monkeypatch.setattr(children, "task", task)
-    monkeypatch.setattr("fusetools.now.machine.os.listdir", lambda _: ["500", "501", "900"])
+    monkeypatch.setattr("fusetools.stuck.machine.os.listdir", lambda _: ["500", "501", "900"])
     monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", None)))
     monkeypatch.setattr(machine, "MOST_THREADS", 2)
     reader = machine._Reader(30)

@@ -18,13 +18,13 @@ from fixtures import Invoke
 
 from fusetools.host import left
 from fusetools.host.mounts import parse_mountinfo
-from fusetools.now import children, machine, own
-from fusetools.now.bounded import Asker
-from fusetools.now.census import Census, by_suspicion
-from fusetools.now.moment import Connection, Moment, Place, Process, Task
-from fusetools.now.stuck import stuck
 from fusetools.record.state import DIRECTORY
 from fusetools.render.text.stuck import render
+from fusetools.stuck import children, machine, own
+from fusetools.stuck.bounded import Asker
+from fusetools.stuck.census import Census, by_suspicion
+from fusetools.stuck.diagnosis import stuck
+from fusetools.stuck.moment import Connection, Moment, Place, Process, Task
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=1, daemon=100, holders=(100,))
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100,))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fusetools.now import bounded, talk
 from fusetools.render.text.stuck import render
 from fusetools.results.stuck import Stuck, StuckMount, Told
+from fusetools.stuck import bounded, talk
 
 ANSWERS = {
     "proxy info": "Load-balance groups:\n[0] http://10.0.0.1:3128\nActive proxy: [0] http://10.0.0.1:3128\n",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusetools.now.waited import missing
 from fusetools.reasons import Code, Reason
 from fusetools.results.stuck import Blocked, Stuck, StuckMount
+from fusetools.stuck.waited import missing
 
 
 def one(pid: int, age: float | None, tid: int = 0, path: str = "/mnt/a b/x") -> Blocked:

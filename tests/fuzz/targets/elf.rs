@@ -2,7 +2,8 @@
 //! Reads any bytes as a program or library of a daemon: symbols, build id, possible probes, frame pointers, readable
 //! names.
 
-use fusetools_core::{elf, frames};
+use fusetools_core::programs::elf;
+use fusetools_core::programs::frames;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use fusetools_core::{record, Reader};
+use fusetools_core::format::record;
+use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use common::*;
-use fusetools_core::files::Files;
+use fusetools_core::programs::files::Files;
 use fusetools_core::write::{merge_with, Bundle, Extras};
-use fusetools_core::{record, Reader};
+use fusetools_core::format::record;
+use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 #![no_main]
 //! Names of functions as C++ and Rust mangle them.
 
-use fusetools_core::elf;
+use fusetools_core::programs::elf;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,11 +1,13 @@
 #![no_main]
 //! Opens and reads arbitrary bytes in every way that the reader has, and analyses what it found.
 
-use fusetools_core::analysis::{analyse, Detail};
-use fusetools_core::filters::Filters;
+use fusetools_core::answers::analysis::{analyse, Detail};
+use fusetools_core::requests::filters::Filters;
 use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
-use fusetools_core::tree::Tree;
-use fusetools_core::{record, Reader, ScanInfo};
+use fusetools_core::answers::tree::Tree;
+use fusetools_core::format::record;
+use fusetools_core::Reader;
+use fusetools_core::ScanInfo;
 use libfuzzer_sys::fuzz_target;
 
 type Found = (Vec<Ev>, Vec<Side>, ScanInfo);

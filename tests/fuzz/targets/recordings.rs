@@ -7,7 +7,7 @@ mod common;
 use std::sync::LazyLock;
 
 use common::*;
-use fusetools_core::tracedat::TraceDat;
+use fusetools_core::format::tracedat::TraceDat;
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;

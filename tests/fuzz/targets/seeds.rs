@@ -9,7 +9,7 @@ mod perf_data;
 #[path = "../../../fusetools/native/core/tests/trace_data/mod.rs"]
 mod trace_data;
 
-use fusetools_core::tracedat::TraceDat;
+use fusetools_core::format::tracedat::TraceDat;
 use fusetools_core::Reader;
 use perf_data::*;
 

@@ -6,9 +6,9 @@ mod common;
 
 use common::*;
 use fusetools_core::events::{Ev, Role};
-use fusetools_core::filters::Filters;
-use fusetools_core::now::{By, Now, Sort, View};
-use fusetools_core::wanted::Wanted;
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::answers::now::{By, Now, Sort, View};
+use fusetools_core::requests::wanted::Wanted;
 use fusetools_core::reader::Stream;
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use fusetools_core::format::Format;
-use fusetools_core::programs::Programs;
-use fusetools_core::spaces::MappedFile;
-use fusetools_core::symbols::Kernel;
+use fusetools_core::format::tracepoint::Format;
+use fusetools_core::programs::functions::Programs;
+use fusetools_core::programs::spaces::MappedFile;
+use fusetools_core::programs::symbols::Kernel;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::trace_data;
-use fusetools_core::tracedat::{TraceDat, What};
+use fusetools_core::format::tracedat::{TraceDat, What};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 

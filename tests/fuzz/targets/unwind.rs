@@ -3,8 +3,9 @@
 
 mod common;
 
-use fusetools_core::live::{stacks, Code, Thread};
-use fusetools_core::{elf, frames};
+use fusetools_core::programs::live::{stacks, Code, Thread};
+use fusetools_core::programs::elf;
+use fusetools_core::programs::frames;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

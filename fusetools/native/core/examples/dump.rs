@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use fusetools_core::events::{Layer, Meaning, Role};
-use fusetools_core::format::Value;
-use fusetools_core::{record, Error, Reader};
+use fusetools_core::format::record;
+use fusetools_core::format::tracepoint::Value;
+use fusetools_core::Error;
+use fusetools_core::Reader;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

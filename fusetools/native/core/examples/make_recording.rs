@@ -10,9 +10,11 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use fusetools_core::file::feature;
-use fusetools_core::format::Shape;
-use fusetools_core::{record, write, Reader};
+use fusetools_core::format::file::feature;
+use fusetools_core::format::record;
+use fusetools_core::format::tracepoint::Shape;
+use fusetools_core::write;
+use fusetools_core::Reader;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
 /// Number of records between two FINISHED_ROUND, as in a merged recording.

@@ -11,6 +11,7 @@
 mod blocks;
 mod fields;
 mod ids;
+mod join;
 mod late;
 mod order;
 mod places;
@@ -30,14 +31,14 @@ use zstd::bulk::Decompressor;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe;
 
-use crate::compat::Compat;
 use crate::error::Error;
 use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
-use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
-use crate::files::VDSO;
-use crate::format::{number, Field, Format, Shape, Value};
-use crate::join::{Begins, Join};
-use crate::record::{self, bit, u32_at, u64_at, Header, Layout, NoRecord};
+use crate::format::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
+use crate::format::record::{self, bit, u32_at, u64_at, Header, Layout, NoRecord};
+use crate::format::tracepoint::{number, Field, Format, Shape, Value};
+use crate::programs::compat::Compat;
+use crate::programs::files::VDSO;
+use crate::reader::join::{Begins, Join};
 use crate::threads;
 
 use blocks::{unpack, Block, Blocks, Storage};

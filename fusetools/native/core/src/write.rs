@@ -30,12 +30,12 @@ pub use self::waits::Shares;
 use self::waits::{Alike, Scope, OF_BOTH, ONE_CALL};
 use crate::error::Error;
 use crate::events::Map;
-use crate::file::{feature, Bytes};
-use crate::files::Files;
+use crate::format::file::{feature, Bytes};
+use crate::format::record::{self, u32_at};
+use crate::format::tracedat::{self, TraceDat};
+use crate::format::tracing::Tracing;
+use crate::programs::files::Files;
 use crate::reader::{Extent, Reader, Window};
-use crate::record::{self, u32_at};
-use crate::tracedat::{self, TraceDat};
-use crate::tracing::Tracing;
 
 /// Records that a file has once.
 const ONCE: [u32; 3] = [record::THREAD_MAP, record::CPU_MAP, record::TIME_CONV];
@@ -512,9 +512,11 @@ fn mapping(map: &Map, tail: usize) -> Vec<u8> {
 fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a, [u8]>>, Error> {
     if let Some(path) = &extras.kallsyms {
         let text =
-            crate::input::read(path, crate::symbols::MOST_TEXT).map_err(|source| Error::Io {
-                path: path.clone(),
-                source,
+            crate::input::read(path, crate::programs::symbols::MOST_TEXT).map_err(|source| {
+                Error::Io {
+                    path: path.clone(),
+                    source,
+                }
             })?;
         return Ok(Some(Cow::Owned(text)));
     }

@@ -1,9 +1,9 @@
 //! Calls, requests and system calls from events made by hand, and against a naive pairing.
 
-use fusetools_core::analysis::{Analysis, Answer, Detail, Series};
+use fusetools_core::answers::analysis::{Analysis, Answer, Detail, Series};
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
-use fusetools_core::filters::Filters;
+use fusetools_core::requests::filters::Filters;
 use proptest::prelude::*;
 
 const DAEMON: i32 = 500;

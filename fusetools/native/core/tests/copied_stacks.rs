@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use fusetools_core::events::Map;
-use fusetools_core::files::Files;
+use fusetools_core::programs::files::Files;
 use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::Reader;
 use perf_data::{record, Event, PerfData, Sample, CALLCHAIN, REGS_USER, USUAL, WEIGHT};

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fusetools_core::answers::flame::{flame, Graph, Selection};
+use fusetools_core::answers::stages::{stages, By};
 use fusetools_core::events::{Layer, Meaning, Role};
-use fusetools_core::files::{Files, Opener};
-use fusetools_core::filters::Filters;
-use fusetools_core::flame::{flame, Graph, Selection};
-use fusetools_core::stages::{stages, By};
-use fusetools_core::symbols::Kernel;
+use fusetools_core::programs::files::{Files, Opener};
+use fusetools_core::programs::symbols::Kernel;
+use fusetools_core::requests::filters::Filters;
 use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::Reader;
 use perf_data::{Event, PerfData, Sample, CALLCHAIN};
@@ -373,7 +373,7 @@ fn mapped(event: &Event, pid: i32, start: u64, path: &str) -> Vec<u8> {
     event.other(10, 2, &body, &sample)
 }
 
-fn on_cpu(bytes: Vec<u8>, event: &str) -> fusetools_core::flame::Flame {
+fn on_cpu(bytes: Vec<u8>, event: &str) -> fusetools_core::answers::flame::Flame {
     let reader = Reader::from_bytes(bytes).unwrap();
     let rows = [
         row("fuse:fuse_request_send", Layer::Request, "", Role::Begin),

@@ -3,8 +3,8 @@
 mod perf_data;
 
 use fusetools_core::events::{Layer, Meaning, Role};
-use fusetools_core::moments::{gather, Span, What};
 use fusetools_core::reader::{Places, Reader};
+use fusetools_core::requests::moments::{gather, Span, What};
 use perf_data::{meaning, Event, PerfData, Random, Sample};
 
 const SWITCH: &str = "name: sched_switch\nID: 600\nformat:\n\

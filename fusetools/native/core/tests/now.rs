@@ -2,11 +2,11 @@
 
 mod perf_data;
 
+use fusetools_core::answers::now::{By, Now, Sort, View};
 use fusetools_core::events::{Batch, Meaning, Role};
-use fusetools_core::filters::Filters;
-use fusetools_core::now::{By, Now, Sort, View};
 use fusetools_core::reader::Stream;
-use fusetools_core::wanted::Wanted;
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::wanted::Wanted;
 use fusetools_core::Reader;
 use perf_data::{end, meaning, round, send, words, PerfData, Sample};
 use rustc_hash::FxHashMap;

@@ -4,7 +4,8 @@ mod perf_data;
 
 use fusetools_core::events::{Ev, Role, Side};
 use fusetools_core::write::{merge_with, Extras, MergeInfo};
-use fusetools_core::{Reader, ScanInfo};
+use fusetools_core::Reader;
+use fusetools_core::ScanInfo;
 use perf_data::{end, frame, meaning, record, round, send, PerfData, Random, Sample};
 
 type Found = (Vec<Ev>, Vec<Side>, ScanInfo);

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use fusetools_core::elf::functions_in;
-use fusetools_core::prologue::{emulated, entered};
+use fusetools_core::programs::elf::functions_in;
+use fusetools_core::programs::prologue::{emulated, entered};
 use object::{Object, ObjectSegment};
 
 /// Check of a function: its instructions by address, its address, its code.

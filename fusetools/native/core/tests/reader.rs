@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fusetools_core::events::{Chain, Ev, Meaning, Role, Side, ABSENT};
-use fusetools_core::{Error, Reader, ScanInfo};
+use fusetools_core::Error;
+use fusetools_core::Reader;
+use fusetools_core::ScanInfo;
 use perf_data::{
     compress, end, meaning, record, round, send, session, words, Event, PerfData, Random, Sample,
 };

@@ -1,16 +1,16 @@
 //! Single requests from events made by hand: names, the slowest, the queue, and their output.
 
+use fusetools_core::answers::export::{Form, Rows};
+use fusetools_core::answers::outcomes::Outcomes;
+use fusetools_core::answers::perfetto::Trace;
+use fusetools_core::answers::queue::{Part, Queues};
+use fusetools_core::answers::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
-use fusetools_core::export::{Form, Rows};
-use fusetools_core::filters::Filters;
-use fusetools_core::named::{Known, Listener, Observer};
 use fusetools_core::operations::{Arch, Operation};
-use fusetools_core::outcomes::Outcomes;
-use fusetools_core::perfetto::Trace;
-use fusetools_core::queue::{Part, Queues};
-use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
-use fusetools_core::stitch::{RequestCounts, Stitch};
-use fusetools_core::wanted::Wanted;
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::named::{Known, Listener, Observer};
+use fusetools_core::requests::stitch::{RequestCounts, Stitch};
+use fusetools_core::requests::wanted::Wanted;
 use proptest::prelude::*;
 
 /// Bits of prev_state, as in current kernels: S, D, T, t, X, Z, P, I.

@@ -2,9 +2,9 @@
 
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
-use fusetools_core::filters::Filters;
-use fusetools_core::stitch::Cut;
-use fusetools_core::stitch::{Fate, Mark, MountCall, Stitch, Story, MARK_NAMES, OUTSIDE};
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::stitch::Cut;
+use fusetools_core::requests::stitch::{Fate, Mark, MountCall, Stitch, Story, MARK_NAMES, OUTSIDE};
 use proptest::prelude::*;
 
 const DAEMON: i32 = 500;

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fusetools_core::tracedat::{Event, TraceDat, What};
-use fusetools_core::{write, Reader};
+use fusetools_core::format::tracedat::{Event, TraceDat, What};
+use fusetools_core::write;
+use fusetools_core::Reader;
 
 mod trace_data;
 use trace_data::*;

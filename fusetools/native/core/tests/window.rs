@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use fusetools_core::reader::{Extent, Window};
 use fusetools_core::write::{merge_with, Extras};
-use fusetools_core::{Error, Reader};
+use fusetools_core::Error;
+use fusetools_core::Reader;
 use perf_data::{end, send, Event, PerfData, Sample};
 
 const COMM: u32 = 3;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fusetools_core::btf::{Btf, Functions};
+use fusetools_core::format::btf::{Btf, Functions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

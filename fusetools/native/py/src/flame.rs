@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use fusetools_core::flame::{flame as stacks_of, Amount, Flame, Graph, Selection, Who};
-use fusetools_core::offcpu::STATES;
-use fusetools_core::stacks::Named;
+use fusetools_core::answers::flame::{flame as stacks_of, Amount, Flame, Graph, Selection, Who};
+use fusetools_core::answers::offcpu::STATES;
+use fusetools_core::programs::stacks::Named;
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -17,17 +17,24 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fusetools_core::analysis::{analyse, Answer, Detail, Series};
+use fusetools_core::answers::analysis::{analyse, Answer, Detail, Series};
+use fusetools_core::answers::hist::Hist;
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Layer, Map, Meaning, Role};
-use fusetools_core::files::{Files, Opener};
-use fusetools_core::filters::Filters;
-use fusetools_core::hist::Hist;
+use fusetools_core::format::ring;
 use fusetools_core::operations;
+use fusetools_core::programs::elf;
+use fusetools_core::programs::files::{Files, Opener};
+use fusetools_core::programs::frames;
+use fusetools_core::programs::live;
+use fusetools_core::programs::spaces::MappedFile;
 use fusetools_core::reader::Window;
-use fusetools_core::spaces::MappedFile;
-use fusetools_core::stitch::RequestCounts;
-use fusetools_core::{elf, frames, live, ring, write, Error, Reader, ScanInfo};
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::stitch::RequestCounts;
+use fusetools_core::write;
+use fusetools_core::Error;
+use fusetools_core::Reader;
+use fusetools_core::ScanInfo;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -497,7 +504,7 @@ fn ring_collect(
 /// Read the vDSO. Call this before a process drops its privileges and merges.
 #[pyfunction]
 fn keep_vdso() {
-    fusetools_core::files::keep_vdso();
+    fusetools_core::programs::files::keep_vdso();
 }
 
 #[pyfunction]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use fusetools_core::answers::now::{self, By, Group, Sort, View};
 use fusetools_core::events::Meaning;
-use fusetools_core::now::{self, By, Group, Sort, View};
 use fusetools_core::operations::Arch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -5,22 +5,25 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use fusetools_core::daemons::{states, State};
+use fusetools_core::answers::daemons::{states, State};
+use fusetools_core::answers::export::{Form, Rows};
+use fusetools_core::answers::outcomes::{Kept, Outcome, Outcomes};
+use fusetools_core::answers::perfetto::Trace;
+use fusetools_core::answers::queue::{Part, Queues};
+use fusetools_core::answers::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::events::{Meaning, Role, ABSENT};
-use fusetools_core::export::{Form, Rows};
-use fusetools_core::filters::Filters;
-use fusetools_core::moments::{gather, Span, What};
-use fusetools_core::named::{tell, Listener};
 use fusetools_core::operations::{Arch, Operation};
-use fusetools_core::outcomes::{Kept, Outcome, Outcomes};
-use fusetools_core::peers::Peers;
-use fusetools_core::perfetto::Trace;
-use fusetools_core::queue::{Part, Queues};
 use fusetools_core::reader::Places;
-use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
-use fusetools_core::stitch::{asleep, Cut, MountCall, RequestCounts, FATES, MARK_NAMES, OUTSIDE};
-use fusetools_core::wanted::{PathFilter, Wanted};
-use fusetools_core::{Reader, ScanInfo};
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::moments::{gather, Span, What};
+use fusetools_core::requests::named::{tell, Listener};
+use fusetools_core::requests::peers::Peers;
+use fusetools_core::requests::stitch::{
+    asleep, Cut, MountCall, RequestCounts, FATES, MARK_NAMES, OUTSIDE,
+};
+use fusetools_core::requests::wanted::{PathFilter, Wanted};
+use fusetools_core::Reader;
+use fusetools_core::ScanInfo;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -313,7 +316,7 @@ impl Threads {
         } = &self.question;
         let rows = py.detach(|| gather(reader, catalogue, &self.places, &spans));
         let arch = self.question.arch();
-        let moment_row = |moment: fusetools_core::moments::Moment| {
+        let moment_row = |moment: fusetools_core::requests::moments::Moment| {
             let (kind, v, text) = match moment.what {
                 What::Event(kind, v) => {
                     let role = catalogue.get(kind as usize).map(|row| row.role);

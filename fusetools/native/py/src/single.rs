@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use fusetools_core::analysis;
+use fusetools_core::answers::analysis;
 use fusetools_core::events::{Meaning, Role, ABSENT};
-use fusetools_core::filters::Filters;
-use fusetools_core::stitch::{self, Mark, Story};
+use fusetools_core::requests::filters::Filters;
+use fusetools_core::requests::stitch::{self, Mark, Story};
 use fusetools_core::Reader;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

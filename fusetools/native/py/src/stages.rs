@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use fusetools_core::answers::stages as core;
+use fusetools_core::answers::stages::{By, Calls, Durations, Group, Key, Stages, Tally};
 use fusetools_core::events::{Meaning, ABSENT};
 use fusetools_core::operations::Operation;
-use fusetools_core::stages as core;
-use fusetools_core::stages::{By, Calls, Durations, Group, Key, Stages, Tally};
-use fusetools_core::stitch::{FATES, OUTSIDE};
+use fusetools_core::requests::stitch::{FATES, OUTSIDE};
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use fusetools_core::answers::why::{
+    Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS,
+};
 use fusetools_core::events::Meaning;
-use fusetools_core::named::tell;
 use fusetools_core::operations::Operation;
-use fusetools_core::stitch::OUTSIDE;
-use fusetools_core::why::{Again, Count, Found, Total, Transfers, What, Why, CLASSES, HOWS, WHATS};
+use fusetools_core::requests::named::tell;
+use fusetools_core::requests::stitch::OUTSIDE;
 use fusetools_core::Reader;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

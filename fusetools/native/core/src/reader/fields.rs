@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::events::RESENT;
-use crate::record::OFF_CPU;
+use crate::format::record::OFF_CPU;
 
 /// Field that identifies the probe in an event that several share.
 const PROBE: &str = "probe";

@@ -1,8 +1,8 @@
 //! Places of times in the file: one pass notes them, and further ones read only the parts that they need.
 
 use super::*;
-use crate::compat::Change;
-use crate::join::Begin;
+use crate::programs::compat::Change;
+use crate::reader::join::Begin;
 
 /// Maximum number of places (2 MiB). Beyond it, neighbours are joined.
 const MOST: usize = 1 << 16;

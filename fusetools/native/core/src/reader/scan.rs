@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::record::Waited;
+use crate::format::record::Waited;
 
 /// Plan of a scan: what to do with each event's samples. All workers share it.
 pub(super) struct ScanPlan {

@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 
 use super::head::{Event, Head};
 use crate::error::Error;
-use crate::format::{number, Format, Shape};
-use crate::record::{bit, Layout};
-use crate::tracing::name_and_id;
+use crate::format::record::{bit, Layout};
+use crate::format::tracepoint::{number, Format, Shape};
+use crate::format::tracing::name_and_id;
 
 /// An event of several probes. One of its fields holds the probe's number.
 #[derive(Clone, Debug)]

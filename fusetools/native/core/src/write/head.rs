@@ -8,10 +8,10 @@ use std::ops::Range;
 use super::stacks::{copied, MEMORY};
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
-use crate::file::{self, feature, Attr};
+use crate::format::file::{self, feature, Attr};
+use crate::format::record::{self, bit, u32_at, u64_at};
+use crate::format::tracing::{name_and_id, Tracing};
 use crate::reader::{Reader, SESSION};
-use crate::record::{self, bit, u32_at, u64_at};
-use crate::tracing::{name_and_id, Tracing};
 
 /// Features that are rewritten, or that describe data which is not in the output.
 const ANEW: [u32; 6] = [

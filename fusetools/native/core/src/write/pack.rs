@@ -6,7 +6,8 @@ use std::io;
 use rayon::prelude::*;
 use zstd::bulk::Compressor;
 
-use crate::{record, threads};
+use crate::format::record;
+use crate::threads;
 
 /// Maximum number of bytes in a compressed record before packing: perf allocates a buffer of this size (comp_mmap_len).
 pub(super) const BLOCK: usize = 256 << 10;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::format::{number, Field, Format, Value};
+use crate::format::record::{self, u32_at};
+use crate::format::tracedat::{TraceDat, What};
+use crate::format::tracepoint::{number, Field, Format, Value};
 use crate::reader::Reader;
-use crate::record::{self, u32_at};
-use crate::tracedat::{TraceDat, What};
 
 /// Maximum number of nested calls of a thread, as in the kernel (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
 const DEEPEST: usize = 64;

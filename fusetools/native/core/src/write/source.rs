@@ -11,13 +11,13 @@ use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, without, Stacked, Stacks, MEMORY};
 use super::waits::{about, about_whom, read, tells, tells_by_name, Tells, SWITCH};
 use crate::error::Error;
-use crate::file::feature;
-use crate::format::{number, Format, Shape};
+use crate::format::file::feature;
+use crate::format::record::{self, bit, u32_at, u64_at, Layout};
+use crate::format::tracedat::{Events, TraceDat, What};
+use crate::format::tracepoint::{number, Format, Shape};
+use crate::format::tracing::{name_and_id, Tracing};
+use crate::programs::stacks::CONTEXT_MAX;
 use crate::reader::{Reader, Record, Records, SESSION};
-use crate::record::{self, bit, u32_at, u64_at, Layout};
-use crate::stacks::CONTEXT_MAX;
-use crate::tracedat::{Events, TraceDat, What};
-use crate::tracing::{name_and_id, Tracing};
 
 /// Records of one input in time order.
 pub(super) trait Source {

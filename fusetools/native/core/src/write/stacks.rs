@@ -12,16 +12,16 @@ use super::returns::Returns;
 use super::waits::{read, Alike, Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
-use crate::file::Attr;
-use crate::files::Files;
-use crate::generated::{self, is_generated};
-use crate::programs::{is_of_program, Programs};
+use crate::format::file::Attr;
+use crate::format::record::{bit, u64_at, Layout, Waited};
+use crate::programs::files::Files;
+use crate::programs::functions::{is_of_program, Programs};
+use crate::programs::generated::{self, is_generated};
+use crate::programs::spaces::Spaces;
+use crate::programs::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
+use crate::programs::symbols::{Kernel, Table};
+use crate::programs::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 use crate::reader::{space_change, Reader};
-use crate::record::{bit, u64_at, Layout, Waited};
-use crate::spaces::Spaces;
-use crate::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
-use crate::symbols::{Kernel, Table};
-use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 
 /// Maximum number of different stacks that are remembered as done, and of different places in files that are to be
 /// named.

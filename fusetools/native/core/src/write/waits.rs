@@ -6,10 +6,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::format::{number, Field, Format};
+use crate::format::record::u32_at;
+use crate::format::tracepoint::{number, Field, Format};
+use crate::programs::stacks::CONTEXT_USER;
 use crate::reader::Reader;
-use crate::record::u32_at;
-use crate::stacks::CONTEXT_USER;
 
 /// Maximum number of remembered threads and kinds of waits.
 const MOST_TASKS: usize = 1 << 14;

@@ -96,7 +96,7 @@ pub fn pieces(formats: &[(&str, &str)], pieces: &[(u32, Vec<u8>)]) -> Vec<u8> {
         .map(|(system, text)| (system.to_string(), text.to_string()))
         .collect();
     let uname = "Linux guest 6.1.0 x86_64";
-    let mut out = fusetools_core::ring::head(HEADER_PAGE, "", &formats, "perf", uname, 2);
+    let mut out = fusetools_core::format::ring::head(HEADER_PAGE, "", &formats, "perf", uname, 2);
     for (cpu, bytes) in pieces {
         out.extend(cpu.to_le_bytes());
         out.extend((bytes.len() as u32).to_le_bytes());

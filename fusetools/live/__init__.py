@@ -1,0 +1,1 @@
+"""Requests while they happen, from a running perf: top, trace and the flight recorder."""

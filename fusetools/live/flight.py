@@ -1,0 +1,609 @@
+"""The flight recorder: perf's buffers hold the latest events, and are written on request.
+
+perf overwrites its buffers (--overwrite) and writes nothing until a condition becomes true, a
+signal arrives, or `fusetools snap` asks. Then the buffers' contents become a recording like any
+other, through the same finishing, and perf continues. A second perf watches conditions on requests:
+it streams only their begins and ends, as `fusetools top` does. A child process assembles each
+recording and reads what is stuck. So the recorder needs no more memory after weeks than after its
+first recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import select
+import signal
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from fusetools import session
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.figures import binary, size
+from fusetools.host.facts import Tool
+from fusetools.host.files import Files, by_descriptor
+from fusetools.live.conditions import Cause, Conditions, Requests
+from fusetools.live.forked import Forked
+from fusetools.live.mounts import NewMounts
+from fusetools.output import Output
+from fusetools.plan.bundles import bundled
+from fusetools.plan.conditions import Waiting
+from fusetools.plan.options import Flight, Options
+from fusetools.plan.planner import ProbePlan
+from fusetools.reasons import Code, Reason
+from fusetools.record import waiting
+from fusetools.record.finishing import Finishing
+from fusetools.record.handover import give
+from fusetools.record.perf import Overwriting, Sizes, buffer_size, overwriting
+from fusetools.record.preflight import MOST, check_feedback, output_of, prepared
+from fusetools.record.scratch import TASKS
+from fusetools.record.session import FORMATS, Recording, mapped
+from fusetools.record.signals import ENDING, SIGNALS
+from fusetools.record.state import DIRECTORY, Removed
+from fusetools.record.workload import User
+from fusetools.results.flight import Written
+from fusetools.results.stuck import Stuck
+from fusetools.stuck import machine
+from fusetools.stuck.diagnosis import stuck
+
+SNAP = signal.SIGUSR1
+STEP = 0.2  # seconds between two checks of the conditions
+LOOK = 5.0  # seconds between two checks of the mounts
+# Bytes per second on each CPU, and the limit of all CPUs' buffers.
+RATE = 2 << 20
+BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
+DATA = "flight"  # perf's own output: removed if the recorder is killed
+SOCKET = "flight"
+KEEP = 10  # number of recordings
+CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
+MARGIN = 100_000_000  # ns before the begin of the cause
+ACCOUNT = ".stuck.json"
+PATIENCE = 1.0  # timeout in seconds for a client to take its answer
+LONG = 10.0  # seconds after which a client reports that it waits
+_STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
+_NO_RECORDER = "fusetools record --flight 30"
+T = TypeVar("T")
+
+
+def buffer_of(flight: Flight, cpus: int) -> int:
+    """Return the bytes of each CPU's buffer."""
+    if flight.buffer is not None:
+        return flight.buffer
+    wanted = _power_of_two(int(min(max(flight.seconds * RATE, LEAST), LARGEST)))
+    return buffer_size(cpus, BUFFERS, wanted, LEAST)
+
+
+def keep_of(flight: Flight, cpus: int, user: User | None) -> int:
+    """Return how many recordings are kept.
+
+    Raise Error if the buffers or the recordings are too large for a user who invoked sudo. A
+    recording is at most as large as the buffers.
+    """
+    together = buffer_of(flight, cpus) * cpus
+    if user is None:
+        return flight.keep or KEEP
+    fix = f"fusetools record --flight {flight.seconds:g}"
+    if together > BUFFERS:
+        what = f"--buffer {binary(buffer_of(flight, cpus))} is too much"
+        why = f"on {cpus} CPUs it takes {binary(together)}; the limit is {binary(BUFFERS)}"
+        raise Error(what, why, f"{fix}   (or --as-root)")
+    most = max(MOST // together, 1)
+    if flight.keep is not None and flight.keep > most:
+        why = f"{flight.keep:,} recordings of up to {binary(together)}"
+        why = f"{why}; who invoked sudo may record {binary(MOST)} at most"
+        raise Error(
+            f"--keep {flight.keep:,} is too much", why, f"{fix} --keep {most}   (or --as-root)"
+        )
+    return flight.keep or min(KEEP, most)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 1).bit_length()
+
+
+def fly(
+    options: Options,
+    arguments: Sequence[str],
+    account: Callable[[Stuck], str],
+    armed: Callable[[ProbePlan, Removed, int], None],
+    written: Callable[[Written], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Record until a signal ends it.
+
+    ``account``: returns the report on stuck mounts; ``armed``: called once when everything is
+    armed, with the bytes of each CPU's buffer; ``written``: called for each recording; ``warn``:
+    called with the reason why one could not be written. Raise Error if recording has ended.
+    """
+    with output_of(options) as output, _held():
+        while True:
+            waiting.until_mounted(options.mounts, warn)
+            with prepared(options, arguments, warn) as (lock, removed, user, facts, plan):
+                if not options.force:
+                    check_feedback(output, plan)
+                plan = bundled(facts, plan, lock.number)
+                flight = FlightRecorder(lock, options, arguments, user, facts, plan, output)
+                flight.account, flight.written, flight.warn = account, written, warn
+                with flight:
+                    flight.arm()
+                    armed(flight.plan, removed, flight.room.buffer)
+                    if not (new := flight.watch()):
+                        return
+            warn(f"{', '.join(new)} is mounted now: the flight recorder begins anew")
+            options = replace(options, wait=True)
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    """Hold SNAP until it is polled, also while the recorder restarts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [SNAP])
+    try:
+        yield
+    finally:
+        while signal.sigtimedwait([SNAP], 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class FlightRecorder(Recording):
+    """A recording without a workload that never ends and is written repeatedly."""
+
+    perf_class = Overwriting
+    options: Options
+    kept: Flight  # what is kept
+    account: Callable[[Stuck], str]
+    written: Callable[[Written], None]
+    requests: Requests | None = None
+    # ns on the recording's clock: its begin, and the time from which missing events were
+    # overwritten
+    begun = whole_since = 0
+    listener: socket.socket | None = None
+    moment = ""  # stuck requests when a condition became true that has no recording yet
+    ending = False  # a signal to end arrived while a child was working
+
+    def arm(self) -> None:
+        assert self.output is not None
+        self.plan = replace(self.plan, clock="mono")  # ftrace is not used, which may lack it
+        assert self.options.flight is not None
+        self.kept = self.options.flight
+        keep = keep_of(self.kept, self.facts.cpus, self.user)
+        self.shelf = Shelf(self.output, keep)
+        super().arm()
+        self.begun = self.whole_since = time.monotonic_ns()
+        folder = self._folder()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(folder / SOCKET))
+        self.listener.listen()
+        self.listener.setblocking(False)
+        if any(not isinstance(c, Waiting) for c in self.kept.conditions):
+            self.requests = Requests(self)
+            self.requests.arm()
+            self.requests.follow(self.kept.conditions)
+        if lack := self._lack():  # a later time would miss events
+            self.warn(f"cannot write in {self.output.parent} now: {lack}")
+        self._check_signals()
+
+    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
+        self.raw = self.scratch / DATA
+        self.room = Sizes(buffer_of(self.kept, self.facts.cpus), 0)
+        return overwriting(super()._command_line(perf, fifos, group))
+
+    def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        return overwriting(super()._per_task_line(perf, fifos))
+
+    def _full(self) -> bool:
+        return False
+
+    def _stop(self) -> None:
+        if self.requests is not None:
+            self.requests.close()
+            self.requests = None
+        if self.listener is not None:
+            self.listener.close()
+        super()._stop()
+
+    def watch(self) -> list[str]:
+        """Run until a signal ends it, or until an unrecorded mount appears. Return its paths.
+
+        Raise Error if perf has exited.
+        """
+        paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
+        mounts = self._mounts()
+        new: list[str] = []
+        looked = time.monotonic()
+        wanted, seconds = self.kept.conditions, self.kept.seconds
+        with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
+            while not self._wait_for(STEP):
+                if any(perf.ended for perf in self._perfs):
+                    why = self._why_ended()
+                    raise Error("the flight recorder ended", why)
+                cause = conditions.look()
+                if conditions.due and not self.moment:
+                    # The child that writes the recording tries again
+                    with contextlib.suppress(Error):
+                        self.moment = self._forked(self._stuck)  # the condition may be over by then
+                clients = self._clients()
+                if clients:
+                    cause = Cause("fusetools snap", None)
+                elif signal.sigtimedwait([SNAP], 0) is not None:
+                    cause = Cause(f"signal {SNAP.name}", None)
+                if cause:
+                    self._take(cause, clients)
+                    conditions.taken()
+                if not conditions.due:
+                    self.moment = ""
+                if time.monotonic() - looked > LOOK:
+                    looked = time.monotonic()
+                    if mounts and (new := mounts.look()):
+                        break
+            conditions.look()
+            if cause := conditions.due:
+                self._take(cause, [])
+        return new
+
+    def _mounts(self) -> NewMounts | None:
+        if self.options.pid is not None:
+            return None
+        recorded = {
+            target.mount.connection: (pid, start)
+            if pid is not None and (start := self.daemons.get(pid)) is not None
+            else None
+            for target in self.plan.targets
+            for pid in [target.mount.daemon_pid]
+        }
+        return NewMounts(Files(Path("/")), self.options.mounts, recorded)
+
+    def _wait_for(self, seconds: float) -> bool:
+        """Wait. Return whether a signal ends the recorder."""
+        assert self.listener is not None
+        if self.ending:
+            return True
+        if self.requests is not None:
+            return self.requests.wait(seconds, self.listener.fileno())
+        select.select([self.listener], [], [], seconds)
+        came = signal.sigtimedwait(SIGNALS, 0)
+        return came is not None and came.si_signo in ENDING
+
+    def _clients(self) -> list[socket.socket]:
+        """Return the clients that ask for a recording; only root can."""
+        assert self.listener is not None
+        clients = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client, _ = self.listener.accept()
+                client.settimeout(PATIENCE)
+                clients.append(client)
+        return clients
+
+    def _take(self, cause: Cause, clients: Sequence[socket.socket]) -> None:
+        """Write a recording and answer its clients; continue if that fails."""
+        taken = None
+        try:
+            taken = self._recording(cause)
+            answer: dict[str, object] = {"output": str(taken.output)}
+        except (Error, OSError) as problem:
+            error = (
+                problem
+                if isinstance(problem, Error)
+                else Error("the recording was not written", problem.strerror or str(problem))
+            )
+            if any(perf.ended for perf in self._perfs):
+                raise error from problem
+            self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
+            answer = {"error": [error.what, error.why, error.fix]}
+        # Answer first: the reader of the output may be gone or slow.
+        for client in clients:
+            with contextlib.suppress(OSError), client:
+                client.sendall(json.dumps(answer).encode())
+                client.shutdown(socket.SHUT_RDWR)  # held by another recorder
+        if taken is not None:
+            try:
+                self.written(taken)
+            except OSError as problem:
+                self.warn(f"cannot print that {taken.output} was written: {problem.strerror}")
+
+    @contextlib.contextmanager
+    def _fed(self) -> Iterator[None]:
+        """Meanwhile drain the pipe of the second perf, which would fill up."""
+        if self.requests is None:
+            yield
+            return
+        ended = threading.Event()
+        thread = threading.Thread(target=self.requests.feed_until, args=[ended])
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _forked(self, function: Callable[[], T]) -> T:
+        """Return a function's result from a child, and keep none of the memory that it takes.
+
+        Raise the function's error, or Error if the child was killed.
+        """
+        assert self.made is not None and self.output is not None
+        child = Forked(function, (self.made.descriptor, self.output.directory))
+        with self._fed():
+            while not child.ready(STEP):
+                came = signal.sigtimedwait(ENDING, 0)
+                if came is not None:
+                    self.ending = True
+                    child.pass_on(came)  # on a second signal the child stops naming
+            return child.result()
+
+    def _recording(self, cause: Cause) -> Written:
+        assert isinstance(self.perf, Overwriting) and self.output is not None
+        if lack := self._lack():
+            fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   (on another disk)"
+            raise Error(f"cannot write in {self.output.parent}", lack, fix)
+        native.calibrate(CALIBRATIONS)
+        upto = time.monotonic_ns()
+        with self._fed():
+            of_tasks = self.task_perf if isinstance(self.task_perf, Overwriting) else None
+            for perf in (self.perf, of_tasks):
+                if perf is not None:
+                    perf.ask_dump()
+            raw = self.perf.dump(self.scratch, DATA)
+            raw_tasks = of_tasks.dump(self.scratch, TASKS) if of_tasks else None
+        whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
+        # The recording includes its cause, however long ago that began.
+        length = round(self.kept.seconds * 1e9)
+        if cause.began is not None:
+            length = max(length, upto - cause.began + MARGIN)
+        window = (length, upto, whole_since, self.room.buffer)
+        try:
+            work = partial(self._put_together, cause, raw, raw_tasks, window)
+            taken, file = self._forked(work)
+        finally:
+            for path in self.scratch.glob("*.[0-9]*"):
+                path.unlink(missing_ok=True)
+            (self.scratch / "merged").unlink(missing_ok=True)
+        self.shelf.add(file)
+        _trim()
+        return taken
+
+    def _put_together(
+        self, cause: Cause, raw: Path, raw_tasks: Path | None, window: tuple[int, int, int, int]
+    ) -> tuple[Written, _File | None]:
+        """Write the recording and its report in a child."""
+        assert self.output is not None
+        account = self.moment if cause.began is not None else ""
+        account = account or self._stuck()
+        name = self.shelf.free_name()
+        with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
+            finishing = _Recorded(self, place, raw, cause.why)
+            finishing.raw_tasks = raw_tasks
+            finishing.window = window
+            taken = finishing.finish()
+            self._write_account(beside, account)
+            taken.account = Path(taken.output.parent, beside.name) if taken.output else None
+        return taken, self.shelf.recorded(name)
+
+    def _lack(self) -> str:
+        """Return why there is no room for a recording now; "" if there is."""
+        buffers = self.room.buffer * self.facts.cpus * len(self._perfs)
+        room, free = 2 * buffers + FORMATS, self._free()
+        why = f"a recording may need {size(room)}, and {size(free)} are free"
+        return why if free < room else ""
+
+    def _stuck(self) -> str:
+        paths = [target.mount.path for target in self.plan.targets]
+        return self.account(stuck(machine.read(), paths))
+
+    def _write_account(self, place: Output, text: str) -> None:
+        """Create a file as private as the recording beside it."""
+        with place.part() as descriptor:
+            os.fchmod(descriptor, 0o600)
+            give(descriptor, self.user)
+            with open(descriptor, "w", encoding="utf-8", closefd=False) as to:
+                to.write(text)
+
+
+def _trim() -> None:
+    """Return the memory of the second perf's events to the kernel: glibc keeps freed memory."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+class _Recorded(Finishing):
+    """A recording of the buffers' contents."""
+
+    outcome: Written
+
+    def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
+        of = flight
+        super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, of.plan, place)
+        self.pid = of.pid
+        self.outcome = Written(why=why, wanted_seconds=of.kept.seconds)
+        self.flight = flight
+        self.started = datetime.now(timezone.utc)
+        self.made, self.scratch, self.raw = of.made, of.scratch, raw
+        self.missing = list(of.missing)
+        self.daemons, self.stopped_daemons = of.daemons, of.stopped_daemons
+        self.sockets = of.sockets
+        self.pair_cost, self.event_cost = of.pair_cost, of.event_cost
+        for target in self.plan.targets:
+            if target.mount.daemon_pid is not None:
+                self.maps += mapped(target.mount)
+
+    def finish(self) -> Written:
+        super().finish()
+        return self.outcome
+
+    def _merge(self, whole: Path, session: str) -> native.MergeInfo:
+        merged = super()._merge(whole, session)
+        held = merged["kept"]
+        assert held is not None and self.window is not None
+        begin, end, overwritten = held
+        length, upto, since, buffer = self.window
+        self.outcome.seconds = max(end - begin, 0) / 1e9
+        self.started = datetime.now(timezone.utc) - timedelta(
+            seconds=(time.monotonic_ns() - begin) / 1e9
+        )
+        figures = {"held_ns": round(1e9 * self.outcome.seconds)}
+        if overwritten:
+            lasts = max(upto - begin, 1)
+            more = _power_of_two(int(buffer * length / lasts))
+            figures.update(buffer_bytes=buffer, wanted_ns=length)
+            fix = f"fusetools record --flight {self.request_seconds} --buffer {binary(more)}"
+            fix += "   (or less --detail)"
+            self.missing.append(Reason(Code.BUFFERS_FULL, {}, figures, fix))
+        elif begin <= since and upto - since < length:
+            first = since == self.flight.begun
+            code = Code.RECORDER_BEGAN if first else Code.IN_ANOTHER_RECORDING
+            self.missing.append(Reason(code, {}, figures))
+        return merged
+
+    @property
+    def request_seconds(self) -> str:
+        return f"{self.outcome.wanted_seconds:g}"
+
+    def _session(self) -> session.Session:
+        return replace(
+            super()._session(), flight=session.Flight(self.outcome.wanted_seconds, self.outcome.why)
+        )
+
+
+class _File(NamedTuple):
+    """A recording on the shelf: its name, and the identity of its file."""
+
+    name: str
+    device: int
+    inode: int
+
+
+class Shelf:
+    """The recordings in a directory, the oldest first; at most ``keep`` stay.
+
+    Recordings of an earlier flight recorder count, too. Other recordings are never removed.
+    """
+
+    def __init__(self, output: Output, keep: int) -> None:
+        self._output = output
+        self._keep = keep
+        self._files = self._earlier()
+
+    def _earlier(self) -> list[_File]:
+        stamped = re.compile(re.escape(self._output.name) + _STAMP)
+        names = sorted(
+            name for name in os.listdir(self._output.directory) if stamped.fullmatch(name)
+        )
+        return [file for name in names if (file := self.recorded(name))]
+
+    def recorded(self, name: str) -> _File | None:
+        """Return a flight recorder's recording; None if the file is none."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(name, flags, dir_fd=self._output.directory)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in self._owners():
+                return None
+            described = native.describe(by_descriptor(descriptor))
+            flown = session.read(described["session"])[0].flight
+            return _File(name, status.st_dev, status.st_ino) if flown else None
+        except native.CoreError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def _owners(self) -> set[int]:
+        owner = self._output.owner
+        return {os.geteuid(), owner.uid if owner else os.geteuid()}
+
+    def free_name(self) -> str:
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        name = f"{self._output.name}.{stamp}"
+        names = set(os.listdir(self._output.directory))
+        tries = (f"{name}-{number}" if number else name for number in range(10_000))
+        return next(n for n in tries if not {n, n + ACCOUNT} & names)
+
+    def add(self, file: _File | None) -> None:
+        """Add a recording, and remove the oldest ones."""
+        if file is not None:
+            self._files.append(file)
+        while len(self._files) > self._keep:
+            self._remove(self._files.pop(0))
+
+    def _remove(self, file: _File) -> None:
+        directory = self._output.directory
+        with contextlib.suppress(OSError):
+            status = os.stat(file.name, dir_fd=directory, follow_symlinks=False)
+            if (status.st_dev, status.st_ino) != (file.device, file.inode):
+                return  # replaced by another file meanwhile
+            os.unlink(file.name, dir_fd=directory)
+            account = os.stat(file.name + ACCOUNT, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(account.st_mode) and account.st_uid in self._owners():
+                os.unlink(file.name + ACCOUNT, dir_fd=directory)
+
+
+def snap(warn: Callable[[str], None]) -> Iterator[str]:
+    """Make each flight recorder of this host write a recording, and yield the paths.
+
+    ``warn``: called with the name of a recorder that takes long. Raise Error if there is no
+    recorder, or one failed.
+    """
+    try:
+        names = os.listdir(DIRECTORY) if DIRECTORY.exists() else []
+    except PermissionError as error:
+        raise Error(
+            "cannot ask the flight recorder", "root alone can", "sudo fusetools snap"
+        ) from error
+    written = False
+    places = sorted(path for name in names for path in (DIRECTORY / name).glob("perf.*"))
+    for place in places:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            try:
+                client.connect(str(place / SOCKET))
+            except OSError:
+                continue  # no recorder, or it was killed
+            text = _answer(client, warn)
+        answer = json.loads(text or b"null")
+        if answer is None:
+            raise Error(
+                "no recording was written", "the flight recorder ended meanwhile", _NO_RECORDER
+            )
+        if "error" in answer:
+            raise Error(*answer["error"])
+        written = True
+        yield str(answer["output"])
+    if not written:
+        raise Error("no flight recorder runs here", "", _NO_RECORDER)
+
+
+def _answer(client: socket.socket, warn: Callable[[str], None]) -> bytes:
+    """b"" if the recorder exited meanwhile"""
+    # The directory that it writes to may hang.
+    client.settimeout(LONG)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while True:
+            try:
+                part = client.recv(1 << 16)
+            except socket.timeout:
+                # struct ucred: pid, uid, gid (unix(7))
+                ucred = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                (pid,) = struct.unpack("i8x", ucred)
+                warn(f"waiting for the flight recorder (pid {pid}); Ctrl-C ends the waiting")
+                client.settimeout(None)
+                continue
+            if not part:
+                break
+            parts.append(part)
+    return b"".join(parts)

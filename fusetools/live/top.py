@@ -1,0 +1,191 @@
+"""Sums of the requests on FUSE mounts, interval by interval, while they happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.answers.catalogue import Probe, catalogue
+from fusetools.core import native
+from fusetools.host.fusectl import counter, fusectl
+from fusetools.record.streaming import Streaming
+from fusetools.results.top import Row, Top, UnderWay
+from fusetools.stuck import machine
+
+OLDEST = 5  # requests in flight that are shown
+GONE = "(ended)"  # a caller that ended before it could be examined
+MOST_CALLERS = 1 << 16
+NEVER = (1 << 63) - 1  # ns; longer than any request
+LOOKS = 4  # time until older requests can be distinguished from those that have just begun
+_BY = {"user": "label", "cgroup": "label"}
+
+
+@dataclass
+class View:
+    """The selection for the next interval: ``most`` rows whose label contains ``contains``."""
+
+    by: str = "operation"
+    sort: str = "requests"
+    most: int = 40
+    contains: str = ""
+    older: float = 1.0  # seconds after which a request in flight is shown
+
+
+class Watch:
+    """The intervals of a stream."""
+
+    def __init__(self, stream: Streaming) -> None:
+        self.stream = stream
+        self.mounts: dict[int | None, str] = {
+            t.mount.connection: t.mount.path for t in stream.plan.targets
+        }
+        self._users: dict[int, str] = {}
+        self._callers: dict[int, tuple[str, str]] = {}
+        self._lost = 0
+        self._differences: list[int] = []
+        stream.watch(catalogue_of(stream), sums=True)
+        self._start = stream.begin()
+        self._cpu = stream.cpu_seconds()
+
+    def meanwhile(self, view: View) -> None:
+        """Update between two intervals, several times a second: callers are examined while they
+        live."""
+        self.stream.requests.set_paths(view.by in ("file", "directory"))
+        self.stream.advance()
+        self._count_before()
+        if view.by in _BY:
+            self._look_at_callers()
+
+    def _count_before(self) -> None:
+        """Count the requests in flight in the kernel whose begin was not seen."""
+        with fusectl() as (_, directory):
+            counts = [
+                counter(directory, number, "waiting")
+                for number in self.mounts
+                if directory is not None and number is not None
+            ]
+        known = [count for count in counts if count is not None]
+        if known:
+            _, seen = self.stream.requests.under_way(NEVER, 0)
+            self._differences = [*self._differences[-LOOKS:], max(sum(known) - seen, 0)]
+            # Their number only falls. Take the smaller of the last two differences: a single one
+            # may be too large.
+            self._differences[-1] = min(self._differences[-2:])
+
+    @property
+    def _before(self) -> int | None:
+        return self._differences[-1] if len(self._differences) >= LOOKS else None
+
+    def _look_at_callers(self) -> None:
+        if not self._users:
+            self._users = machine.users()
+        if len(self._callers) > MOST_CALLERS:
+            self._callers = {}
+        for pid in self.stream.requests.callers():
+            if pid not in self._callers:
+                uid, cgroup = machine.owner(pid)
+                user = GONE if uid is None else self._users.get(uid, str(uid))
+                self._callers[pid] = (user, cgroup if uid is not None else GONE)
+
+    def interval(self, view: View) -> Top:
+        """Return the interval since the last one. Raise Error if perf has exited."""
+        stream = self.stream
+        end = stream.advance()
+        self._count_before()
+        labels = {}
+        if view.by in _BY:
+            self._look_at_callers()
+            which = 0 if view.by == "user" else 1
+            labels = {pid: caller[which] for pid, caller in self._callers.items()}
+        by = _BY.get(view.by, view.by)
+        taken = stream.requests.take(by, view.sort, view.most, view.contains, labels)
+        if view.by in _BY:  # a pid may be reused
+            self._callers = {}
+        under_way, count = stream.requests.under_way(round(view.older * 1e9), OLDEST)
+        perf, own = stream.cpu_seconds()
+        start, self._start = self._start, end
+        cpu, self._cpu = self._cpu, (perf, own)
+        lost, self._lost = self._lost, stream.requests.lost()
+        seconds = (end - start) / 1e9
+        return Top(
+            by=view.by,
+            sort=view.sort,
+            start_ns=start,
+            end_ns=end,
+            overall=self._row(taken["total"], seconds, "operation"),
+            rows=tuple(self._row(row, seconds, view.by) for row in taken["rows"]),
+            groups=taken["groups"],
+            oldest=tuple(self._under_way(*row) for row in under_way),
+            under_way=count,
+            before=self._before,
+            lost=self._lost - lost,
+            left_out=taken["left_out"],
+            perf_cpu=(perf - cpu[0]) / seconds,
+            own_cpu=(own - cpu[1]) / seconds,
+            pair_cost_ns=stream.pair_cost,
+            missing=tuple(stream.missing),
+        )
+
+    def _row(self, row: native.Group, seconds: float, by: str) -> Row:
+        def mean(total: int, count: int) -> float | None:
+            return total / count if count else None
+
+        label = row["label"]
+        mount = self.mounts.get(row["connection"], "")
+        if by == "thread":
+            label = next(
+                (
+                    t.mount.comm or ""
+                    for t in self.stream.plan.targets
+                    if t.mount.connection == row["connection"]
+                ),
+                "",
+            )
+        return Row(
+            label=label,
+            id=row["id"],
+            mount=mount,
+            requests=row["requests"],
+            per_second=row["requests"] / seconds,
+            waited_seconds=row["waited"] / 1e9,
+            queue_ns=mean(row["queue"], row["queued"]),
+            rtt_ns=mean(row["daemon"], row["queued"]),
+            exec_ns=mean(row["total"], row["requests"]),
+            p50_ns=row["p50"],
+            p99_ns=row["p99"],
+            max_ns=row["max"],
+            bytes=row["bytes"],
+            transfers=row["transfers"],
+            under_way=None if by in ("file", "directory", "thread") else row["under_way"],
+            errors=row["errors"],
+        )
+
+    def _under_way(self, fields: native.Kept, unsure: bool) -> UnderWay:
+        path, whole = fields["path"] or (None, False)
+        mount = self.mounts.get(fields["connection"], "")
+        return UnderWay(
+            operation=fields["operation"],
+            age_ns=fields["duration"],
+            mount=mount,
+            path=full_path(mount, path, whole),
+            comm=fields["comm"],
+            pid=fields["pid"],
+            tid=fields["tid"],
+            unique=fields["unique"],
+            thread=fields["daemon_tid"],
+            unsure=unsure,
+        )
+
+
+def catalogue_of(stream: Streaming) -> list[Probe]:
+    """Return the rows for requests and the names of files."""
+    names = [event.name for event in stream.plan.events]
+    return catalogue([Probe(*row) for row in stream.rows()], names)
+
+
+def full_path(mount: str, path: str | None, whole: bool) -> str | None:
+    """Return a path from the mount point on; "…" for the unknown part."""
+    if path is None:
+        return None
+    if not path and whole:
+        return mount
+    return f"{mount.rstrip('/')}/{'' if whole else '…/'}{path}"

@@ -1,0 +1,19 @@
+//! Answers: one module per question.
+
+pub mod analysis;
+pub(crate) mod calls;
+pub mod daemons;
+pub mod export;
+pub mod flame;
+pub mod hist;
+pub mod now;
+pub mod offcpu;
+pub mod outcomes;
+pub mod perfetto;
+pub mod queue;
+pub(crate) mod rows;
+pub mod slowest;
+pub mod stages;
+pub mod tables;
+pub mod tree;
+pub mod why;

@@ -1,0 +1,189 @@
+//! Results of requests: errors, negative replies, missing replies.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::events::{Ev, Role, ABSENT};
+use crate::operations::{Arch, Operation};
+use crate::requests::filters::Filters;
+use crate::requests::named::{Known, Listener};
+use crate::requests::stitch::{Fate, Mark, Story, FATES};
+
+/// Outcomes of requests by operation, and system calls that failed because the daemon is gone.
+pub struct Outcomes {
+    pub operations: FxHashMap<Operation, Outcome>,
+    /// Calls that failed with ENOTCONN, by number. A mount whose daemon is gone gets no requests.
+    pub gone: FxHashMap<u64, u64>,
+    /// Requests whose answer the kernel refused, by operation and error; requests that their reader left without an
+    /// answer, by operation.
+    pub refused: FxHashMap<(Operation, u32), Kept>,
+    pub dropped: FxHashMap<Operation, Kept>,
+    /// Aborted requests, by who did it.
+    pub aborted: FxHashMap<Aborter, u64>,
+    /// Failed system calls whose last request was answered without an error: call, error, operation.
+    pub contradicted: FxHashMap<(u64, u32, Operation), u64>,
+    /// Requests whose callers got signals while they waited, by operation, caller's name and first signal.
+    pub interrupts: FxHashMap<(Operation, String, u32), Interrupts>,
+    arch: Arch,
+    daemons: FxHashSet<i32>,
+    pids: Vec<i32>,
+}
+
+/// Error of system calls on a mount whose daemon is gone.
+const ENOTCONN: u64 = -107i64 as u64;
+const ENOENT: i64 = 2;
+const EINTR: i64 = 4;
+const EEXIST: i64 = 17;
+
+impl Outcomes {
+    pub fn new(arch: Arch, filters: &Filters) -> Outcomes {
+        Outcomes {
+            operations: FxHashMap::default(),
+            gone: FxHashMap::default(),
+            refused: FxHashMap::default(),
+            dropped: FxHashMap::default(),
+            aborted: FxHashMap::default(),
+            contradicted: FxHashMap::default(),
+            interrupts: FxHashMap::default(),
+            arch,
+            daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            pids: filters.pids.clone(),
+        }
+    }
+}
+
+/// Number of requests, the numbers of some, and how many have callers that still wait at the recording's end.
+#[derive(Default)]
+pub struct Kept {
+    pub requests: u64,
+    pub some: Vec<u64>,
+    pub waiting: u64,
+}
+
+impl Kept {
+    fn add(&mut self, story: &Story) {
+        self.requests += 1;
+        self.waiting += u64::from(story.fate == Fate::Unfinished && story.waits);
+        if self.some.len() < SOME {
+            self.some.push(story.unique);
+        }
+    }
+}
+
+/// Maximum number of requests whose numbers are kept, of aborters, and of kinds of contradicted calls.
+const SOME: usize = 5;
+const MOST: usize = 1 << 10;
+
+/// Requests whose callers got `signals` while they waited; of them, those for which the daemon has read an INTERRUPT, and
+/// those that it answered with EINTR.
+#[derive(Clone, Copy, Default)]
+pub struct Interrupts {
+    pub requests: u64,
+    pub signals: u64,
+    pub read: u64,
+    pub obeyed: u64,
+}
+
+/// Process that aborted requests. `call`: its system call, ABSENT if unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Aborter {
+    pub pid: i32,
+    pub comm: String,
+    pub call: u64,
+    /// It is the daemon.
+    pub daemon: bool,
+}
+
+#[derive(Default)]
+pub struct Outcome {
+    pub answered: u64,
+    /// Number of requests by errno.
+    pub errors: FxHashMap<u32, u64>,
+    /// Requests without an error and without an inode.
+    pub negative: u64,
+    /// Unanswered requests by fate, as in FATES.
+    pub unanswered: [u64; FATES.len()],
+}
+
+impl Outcomes {
+    /// Compare the result of the caller's system call with the answer to its last request.
+    fn contradict(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        let error = match story.result {
+            ABSENT => return,
+            result => (result as i64).wrapping_neg(),
+        };
+        // A signal ended the call, or no error number.
+        let own = (1..512).contains(&error) && error != EINTR;
+        let answered = story.fate == Fate::Matched && story.error == 0;
+        // The kernel may know that the file does not exist, or that it does, from a lookup.
+        let known_file = error == ENOENT || error == EEXIST;
+        if !own || !answered || (story.operation == Operation::LOOKUP && known_file) {
+            return;
+        }
+        let key = (story.syscall, error as u32, story.operation);
+        if self.contradicted.len() < MOST || self.contradicted.contains_key(&key) {
+            *self.contradicted.entry(key).or_default() += 1;
+        }
+    }
+}
+
+impl Listener for Outcomes {
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        if story.refused != 0 {
+            let key = (story.operation, story.refused.unsigned_abs());
+            self.refused.entry(key).or_default().add(story);
+        }
+        if story.dropped {
+            self.dropped.entry(story.operation).or_default().add(story);
+        }
+        self.contradict(known);
+        if story.signals > 0 && story.waits {
+            let key = (story.operation, known.comm().to_owned(), story.signal);
+            if self.interrupts.len() < MOST || self.interrupts.contains_key(&key) {
+                let of = self.interrupts.entry(key).or_default();
+                of.requests += 1;
+                of.signals += u64::from(story.signals);
+                of.read += u64::from(story.interrupted);
+                of.obeyed += u64::from(i64::from(story.error) == -EINTR);
+            }
+        }
+        if story.fate == Fate::Aborted {
+            let aborter = Aborter {
+                pid: story.aborter,
+                comm: known.name_of(story.aborter_comm).to_owned(),
+                call: story.aborter_call,
+                daemon: story.aborted_by_daemon,
+            };
+            if self.aborted.len() < MOST || self.aborted.contains_key(&aborter) {
+                *self.aborted.entry(aborter).or_default() += 1;
+            }
+        }
+        if story.at(Mark::End).is_none() {
+            if story.is_unanswered() {
+                let outcome = self.operations.entry(story.operation).or_default();
+                outcome.unanswered[story.fate as usize] += 1;
+            }
+            return;
+        }
+        let outcome = self.operations.entry(story.operation).or_default();
+        outcome.answered += 1;
+        if story.error != 0 {
+            *outcome
+                .errors
+                .entry(story.error.unsigned_abs())
+                .or_default() += 1;
+        } else if known.is_negative() {
+            outcome.negative += 1;
+        }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        let [number, result, ..] = ev.v;
+        let wanted = role == Role::SysExit && result == ENOTCONN && !self.daemons.contains(&ev.pid);
+        let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
+        if wanted && !self.arch.is_fake(number) && !self.arch.is_socket(number) {
+            *self.gone.entry(number).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Row of a request: the same columns in each format.
+
+use std::collections::HashMap;
+
+use crate::events::ABSENT;
+use crate::operations::Arch;
+use crate::requests::named::Known;
+use crate::requests::names::Path;
+use crate::requests::stitch::{Cut, Mark, Stage, Story, BETWEEN, FATES, MARKS, MARK_NAMES, STAGES};
+
+/// Cell of a row.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<'a> {
+    None,
+    Number(u64),
+    Signed(i64),
+    Truth(bool),
+    Text(&'a str),
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn known_number(value: u64) -> Value<'a> {
+        match value {
+            ABSENT => Value::None,
+            value => Value::Number(value),
+        }
+    }
+
+    pub(crate) fn task(id: i32) -> Value<'a> {
+        match id {
+            ..0 => Value::None,
+            id => Value::Signed(id.into()),
+        }
+    }
+
+    pub(crate) fn text(text: &'a str) -> Value<'a> {
+        match text {
+            "" => Value::None,
+            text => Value::Text(text),
+        }
+    }
+}
+
+/// Type of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Identifier of 64 bits.
+    Id,
+    /// Signed number: ns, bytes, counts.
+    Long,
+    /// Signed number of 32 bits: tasks, errors.
+    Int,
+    Bool,
+    Text,
+}
+
+/// Columns before the stages' and the marks'.
+const COLUMNS: [(&str, Kind); 27] = [
+    ("operation", Kind::Text),
+    ("connection", Kind::Id),
+    ("unique", Kind::Id),
+    ("fate", Kind::Text),
+    ("waits", Kind::Bool),
+    ("error", Kind::Int),
+    ("comm", Kind::Text),
+    ("pid", Kind::Int),
+    ("tid", Kind::Int),
+    ("syscall", Kind::Text),
+    ("daemon_pid", Kind::Int),
+    ("daemon_tid", Kind::Int),
+    ("path", Kind::Text),
+    ("path_whole", Kind::Bool),
+    ("name", Kind::Text),
+    ("inode", Kind::Id),
+    ("size_bytes", Kind::Long),
+    ("offset_bytes", Kind::Long),
+    ("request_bytes", Kind::Long),
+    ("reply_bytes", Kind::Long),
+    ("duration_ns", Kind::Long),
+    ("no_thread_ns", Kind::Long),
+    ("no_cpu_ns", Kind::Long),
+    ("asleep_ns", Kind::Long),
+    ("blocked_ns", Kind::Long),
+    ("runnable_ns", Kind::Long),
+    ("elsewhere_ns", Kind::Long),
+];
+/// Number of stages, with `between` in second place.
+const PLACES: usize = STAGES.len() + 1;
+const WIDTH: usize = COLUMNS.len() + PLACES + MARKS;
+
+/// Columns that only tables have. After them come the parts of the stages.
+const MORE: [(&str, Kind); 5] = [
+    ("mount", Kind::Text),
+    ("opcode", Kind::Int),
+    ("nth", Kind::Long),
+    ("ring", Kind::Bool),
+    ("until_ns", Kind::Long),
+];
+
+fn stage_names() -> impl Iterator<Item = &'static str> {
+    let (first, others) = STAGES.split_at(1);
+    let others = others.iter().copied();
+    first.iter().copied().chain([BETWEEN]).chain(others)
+}
+
+/// Return the names of the columns of `Row::values`.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    columns().map(|(name, _)| name)
+}
+
+fn columns() -> impl Iterator<Item = (String, Kind)> {
+    let plain = COLUMNS
+        .iter()
+        .map(|(name, kind)| ((*name).to_owned(), *kind));
+    let stages = stage_names().map(|name| (format!("stage_{name}_ns"), Kind::Long));
+    let marks = MARK_NAMES
+        .iter()
+        .map(|name| (format!("{name}_ns"), Kind::Long));
+    plain.chain(stages).chain(marks)
+}
+
+/// Return the columns of a table: those of `Row::values`, and those of `Row::more`.
+pub(crate) fn table_columns() -> impl Iterator<Item = (String, Kind)> {
+    let more = MORE.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
+    let parts = stage_names().flat_map(|stage| {
+        let parts = parts_of(stage).iter();
+        parts.map(move |(part, _)| (format!("stage_{stage}_{part}_ns"), Kind::Long))
+    });
+    columns().chain(more).chain(parts)
+}
+
+/// Return the parts of a stage that have a column of their own, with their places in `Stage::parts`. Those of the queue
+/// and of the daemon are among COLUMNS.
+fn parts_of(stage: &str) -> &'static [(&'static str, usize)] {
+    match stage {
+        "queue" | "daemon" => &[],
+        "caller_wakeup" => &[("runnable", 0)],
+        _ => &[("blocked", 0), ("runnable", 1)],
+    }
+}
+
+/// Return the stages of a request, each at its place among `stage_names`. A stage that cannot be separated from the next
+/// has none: it is part of the next. The time since a refused answer is the reply's.
+fn stages(story: &Story) -> [Option<(Stage, u64)>; PLACES] {
+    let mut found = [None; PLACES];
+    if !story.counts() {
+        return found;
+    }
+    for (stage, ns) in Cut::new(story).stages() {
+        // `between` is after the first.
+        let place = match stage.to {
+            1 if !stage.resumed => 0,
+            to => to,
+        };
+        found[usize::from(place)] = Some((stage, ns));
+    }
+    found
+}
+
+/// Request with the texts of its row.
+pub(crate) struct Row<'a> {
+    known: &'a Known<'a>,
+    path: Option<Path>,
+    syscall: String,
+    stages: [Option<(Stage, u64)>; PLACES],
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn new(known: &'a Known<'a>, arch: &Arch) -> Row<'a> {
+        let syscall = match known.story.syscall {
+            ABSENT => String::new(),
+            number => arch.syscall(number),
+        };
+        Row {
+            known,
+            path: known.path(),
+            syscall,
+            stages: stages(known.story),
+        }
+    }
+
+    pub(crate) fn values(&self) -> [Value<'_>; WIDTH] {
+        let (known, story) = (self.known, self.known.story);
+        let path = self.path.as_ref();
+        let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
+        let end = story.at(Mark::End);
+        let name = known.details.argument();
+        let plain: [Value<'_>; COLUMNS.len()] = [
+            Value::Text(story.operation.name()),
+            Value::known_number(story.connection),
+            Value::known_number(story.unique),
+            Value::Text(fate.map_or("", |(_, name)| name)),
+            Value::Truth(story.waits),
+            end.map_or(Value::None, |_| Value::Signed(story.error.into())),
+            Value::text(known.comm()),
+            Value::task(story.pid),
+            Value::task(story.tid),
+            Value::text(&self.syscall),
+            Value::task(story.daemon_pid),
+            Value::task(story.daemon_tid),
+            path.map_or(Value::None, |path| Value::Text(&path.text)),
+            path.map_or(Value::None, |path| Value::Truth(path.whole)),
+            name.map_or(Value::None, Value::Text),
+            known.inode().map_or(Value::None, Value::Number),
+            Value::known_number(known.details.size),
+            Value::known_number(known.details.offset),
+            Value::known_number(story.request_len),
+            Value::known_number(story.reply_len),
+            story.duration().map_or(Value::None, Value::Number),
+            Value::known_number(story.no_thread),
+            Value::known_number(story.no_cpu),
+            Value::known_number(story.asleep),
+            Value::known_number(story.blocked),
+            Value::known_number(story.runnable),
+            Value::known_number(story.elsewhere),
+        ];
+        let mut values = [Value::None; WIDTH];
+        values[..COLUMNS.len()].copy_from_slice(&plain);
+        let (stages, marks) = values[COLUMNS.len()..].split_at_mut(PLACES);
+        for (value, stage) in stages.iter_mut().zip(self.stages) {
+            *value = stage.map_or(Value::None, |(_, ns)| Value::Number(ns));
+        }
+        for (value, time) in marks.iter_mut().zip(story.marks) {
+            *value = Value::known_number(time);
+        }
+        values
+    }
+
+    /// Return the values of the other columns of a table. `mounts`: mount points by connection.
+    pub(crate) fn more<'b>(
+        &'b self,
+        mounts: &'b HashMap<u64, String>,
+    ) -> impl Iterator<Item = Value<'b>> {
+        let story = self.known.story;
+        let mount = mounts.get(&story.connection);
+        let more: [Value<'_>; MORE.len()] = [
+            mount.map_or(Value::None, |path| Value::text(path)),
+            Value::known_number(story.opcode),
+            Value::Number(story.nth.into()),
+            Value::Truth(story.ring),
+            Value::known_number(story.until),
+        ];
+        let parts = stage_names()
+            .zip(self.stages)
+            .flat_map(move |(name, stage)| {
+                let known = stage.and_then(|(stage, ns)| Some((stage.parts(story)?, ns)));
+                parts_of(name).iter().map(move |(_, place)| match known {
+                    // A part is at most what is left.
+                    Some((parts, ns)) => {
+                        let before = parts[..*place]
+                            .iter()
+                            .fold(0u64, |sum, ns| sum.saturating_add(*ns));
+                        Value::Number(parts[*place].min(ns.saturating_sub(before)))
+                    }
+                    None => Value::None,
+                })
+            });
+        more.into_iter().chain(parts)
+    }
+}

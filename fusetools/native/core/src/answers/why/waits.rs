@@ -1,0 +1,764 @@
+//! Activity of threads: their sleeps, what ended them, and who had the CPU when they were ready.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Cause, What};
+use crate::answers::offcpu::{OffCpu, Wait, Waker, Why};
+use crate::events::{Ev, Role, Side, ABSENT};
+use crate::operations::Arch;
+
+/// Purpose of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    Sleep,
+    /// A lock in the process's memory, whose holder is unknown.
+    Lock,
+    /// Another thread, whose activity is unknown.
+    Thread,
+    Network,
+    /// A file system or a disk below.
+    Disk,
+    FileLock,
+    /// Another process, by a pipe, a socket or shared memory.
+    Process,
+    Child,
+    /// A request to a FUSE mount.
+    Fuse,
+    Poll,
+    Stream,
+    /// A page that was not in memory.
+    Page,
+    /// Another thread, which was on a CPU.
+    OnCpu,
+    /// The next request.
+    Idle,
+    Other,
+}
+
+pub const HOWS: [(How, &str); 15] = [
+    (How::Sleep, "sleep"),
+    (How::Lock, "lock"),
+    (How::Thread, "thread"),
+    (How::Network, "network"),
+    (How::Disk, "disk"),
+    (How::FileLock, "file_lock"),
+    (How::Process, "process"),
+    (How::Child, "child"),
+    (How::Fuse, "fuse"),
+    (How::Poll, "poll"),
+    (How::Stream, "stream"),
+    (How::Page, "page"),
+    (How::OnCpu, "on_cpu"),
+    (How::Idle, "idle"),
+    (How::Other, "other"),
+];
+
+/// Value that a contended mutex has (glibc, Go, Rust): futex(2)'s third argument when a thread waits for one.
+const CONTENDED: u64 = 2;
+/// TASK_UNINTERRUPTIBLE (include/linux/sched.h).
+const UNINTERRUPTIBLE: u64 = 2;
+/// TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 8 | 16;
+/// Maximum number of a thread's last waits, and of threads that are followed.
+const MOST_WAITS: usize = 1024;
+const MOST_TASKS: usize = 1 << 16;
+const MOST_CAUSES: usize = 1 << 14;
+
+const NO_PEER: (u64, u64, u64) = (ABSENT, ABSENT, ABSENT);
+
+/// Facts about a wait, noted when it begins.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    call: Call,
+    uninterruptible: bool,
+    peer: (u64, u64, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    number: u64,
+    first: u64,
+    third: u64,
+    /// It has made a request to a FUSE mount.
+    fuse: bool,
+}
+
+const NO_CALL: Call = Call {
+    number: ABSENT,
+    first: ABSENT,
+    third: ABSENT,
+    fuse: false,
+};
+
+/// A wait that has ended: asleep from `from` to `woken`, then ready until `to`.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    from: u64,
+    woken: u64,
+    to: u64,
+    /// Number of the cause, in `Threads::causes`.
+    cause: u32,
+    /// Process that had the CPU before it; 0: none, or unknown.
+    taker: i32,
+    /// Stack of the wait, and of the last thread of the chain, each with its process.
+    stack: (u64, i32),
+    last: (u64, i32),
+}
+
+/// Part of a wait within a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) blocked: u64,
+    pub(super) runnable: u64,
+    pub(super) cause: u32,
+    pub(super) taker: i32,
+    pub(super) stack: (u64, i32),
+    pub(super) last: (u64, i32),
+}
+
+impl Done {
+    fn part(&self, from: u64, to: u64) -> Part {
+        let overlap = |a: u64, b: u64| b.min(to).saturating_sub(a.max(from));
+        Part {
+            blocked: overlap(self.from, self.woken),
+            runnable: overlap(self.woken, self.to),
+            cause: self.cause,
+            taker: self.taker,
+            stack: self.stack,
+            last: self.last,
+        }
+    }
+}
+
+struct Task {
+    pid: i32,
+    call: Call,
+    peer: (u64, u64, u64),
+    /// Its system calls are recorded.
+    followed: bool,
+    /// It is off the CPU, in `Threads::off`.
+    is_off: bool,
+    waits: VecDeque<Done>,
+}
+
+pub(super) struct Threads {
+    arch: Arch,
+    off: OffCpu<Note>,
+    servants: FxHashSet<i32>,
+    tasks: Tasks,
+    causes: Vec<Cause>,
+    numbers: FxHashMap<Cause, u32>,
+    kinds: FxHashMap<u64, Base>,
+    switches: bool,
+}
+
+/// Threads by number, for fast access: every event needs one.
+#[derive(Default)]
+struct Tasks {
+    near: Vec<Option<Box<Task>>>,
+    count: usize,
+}
+
+/// Upper bound of the kernel's numbers (PID_MAX_LIMIT, include/linux/threads.h).
+const NEAR: usize = 1 << 22;
+
+impl Tasks {
+    fn get(&self, tid: i32) -> Option<&Task> {
+        self.near.get(usize::try_from(tid).ok()?)?.as_deref()
+    }
+
+    fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
+        self.near
+            .get_mut(usize::try_from(tid).ok()?)?
+            .as_deref_mut()
+    }
+
+    /// Return the thread with this number; a new one if there is room for it.
+    fn of(&mut self, tid: i32, pid: i32) -> Option<&mut Task> {
+        let at = usize::try_from(tid).ok().filter(|at| *at < NEAR)?;
+        if at >= self.near.len() {
+            self.near.resize_with(at + 1, || None);
+        }
+        let place = &mut self.near[at];
+        if place.is_none() {
+            if self.count >= MOST_TASKS {
+                return None;
+            }
+            self.count += 1;
+        }
+        Some(place.get_or_insert_with(|| {
+            Box::new(Task {
+                pid,
+                call: NO_CALL,
+                peer: NO_PEER,
+                followed: false,
+                is_off: false,
+                waits: VecDeque::new(),
+            })
+        }))
+    }
+
+    fn remove(&mut self, tid: i32) {
+        let at = usize::try_from(tid).unwrap_or(NEAR);
+        if self.near.get_mut(at).and_then(Option::take).is_some() {
+            self.count -= 1;
+        }
+    }
+}
+
+/// Kind of a system call that may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Base {
+    Futex,
+    Poll,
+    Socket,
+    /// Reads or writes a descriptor, of a file or of a pipe or socket.
+    Stream,
+    Is(How),
+}
+
+fn base(name: &str) -> Base {
+    match name {
+        "futex" => Base::Futex,
+        "nanosleep" | "clock_nanosleep" => Base::Is(How::Sleep),
+        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
+        | "epoll_pwait2" => Base::Poll,
+        "connect" | "accept" | "accept4" | "recvfrom" | "recvmsg" | "recvmmsg" | "sendto"
+        | "sendmsg" | "sendmmsg" => Base::Socket,
+        "read" | "readv" | "write" | "writev" | "splice" | "sendfile" | "tee" => Base::Stream,
+        "flock" | "fcntl" => Base::Is(How::FileLock),
+        "wait4" | "waitid" => Base::Is(How::Child),
+        "pread64" | "pwrite64" | "preadv" | "pwritev" | "preadv2" | "pwritev2" | "fsync"
+        | "fdatasync" | "sync" | "syncfs" | "sync_file_range" | "msync" | "open" | "openat"
+        | "openat2" | "creat" | "close" | "stat" | "lstat" | "fstat" | "newfstatat" | "statx"
+        | "statfs" | "fstatfs" | "access" | "faccessat" | "faccessat2" | "getdents"
+        | "getdents64" | "readlink" | "readlinkat" | "rename" | "renameat" | "renameat2"
+        | "unlink" | "unlinkat" | "mkdir" | "mkdirat" | "rmdir" | "link" | "linkat" | "symlink"
+        | "symlinkat" | "mknod" | "mknodat" | "truncate" | "ftruncate" | "fallocate"
+        | "getxattr" | "lgetxattr" | "fgetxattr" | "setxattr" | "lsetxattr" | "fsetxattr"
+        | "listxattr" | "llistxattr" | "flistxattr" | "copy_file_range" | "utimensat" => {
+            Base::Is(How::Disk)
+        }
+        _ => Base::Is(How::Other),
+    }
+}
+
+impl Threads {
+    pub(super) fn new(arch: Arch, asleep: u64, daemons: impl Iterator<Item = i32>) -> Threads {
+        Threads {
+            arch,
+            off: OffCpu::new(asleep),
+            servants: daemons.collect(),
+            tasks: Tasks::default(),
+            causes: Vec::new(),
+            numbers: FxHashMap::default(),
+            kinds: FxHashMap::default(),
+            switches: false,
+        }
+    }
+
+    /// Note that a process serves requests.
+    pub(super) fn serves(&mut self, pid: i32) {
+        if pid > 0 {
+            self.servants.insert(pid);
+        }
+    }
+
+    /// Return whether it is known when the thread was on a CPU.
+    pub(super) fn sees(&self, tid: i32) -> bool {
+        self.switches && self.tasks.get(tid).is_some()
+    }
+
+    pub(super) fn cause(&self, number: u32) -> Cause {
+        self.causes[number as usize]
+    }
+
+    fn number(&mut self, mut cause: Cause) -> u32 {
+        if let Some(&number) = self.numbers.get(&cause) {
+            return number;
+        }
+        if self.causes.len() >= MOST_CAUSES {
+            cause = Cause {
+                how: cause.how,
+                syscall: cause.syscall,
+                ..Cause::new(What::Slept, ABSENT)
+            };
+        }
+        let next = self.causes.len() as u32;
+        let number = *self.numbers.entry(cause).or_insert(next);
+        if number == next {
+            self.causes.push(cause);
+        }
+        number
+    }
+
+    fn task(&mut self, tid: i32, pid: i32) -> Option<&mut Task> {
+        let task = self.tasks.of(tid, pid)?;
+        if pid > 0 {
+            task.pid = pid;
+        }
+        Some(task)
+    }
+
+    pub(super) fn side(&mut self, record: &Side) {
+        match record {
+            Side::Comm { pid, tid, .. } => {
+                self.task(*tid, *pid);
+            }
+            Side::Fork { pid, tid, .. } => {
+                self.off.forget(*tid);
+                self.tasks.remove(*tid);
+                self.task(*tid, *pid);
+            }
+            Side::Switch {
+                time,
+                tid,
+                out: false,
+                ..
+            } => self.runs(*tid, *time, 0),
+            _ => {}
+        }
+    }
+
+    pub(super) fn event(&mut self, ev: &Ev, role: Role) {
+        match role {
+            Role::Switch => return self.switch(ev),
+            Role::Stack | Role::Sample | Role::Length => return,
+            _ => {}
+        }
+        self.runs(ev.tid, ev.time, 0);
+        match role {
+            Role::SysEnter if !self.arch.is_fake(ev.v[0]) => {
+                if let Some(task) = self.task(ev.tid, ev.pid) {
+                    task.followed = true;
+                    task.call = Call {
+                        number: ev.v[0],
+                        first: ev.v[1],
+                        third: ev.v[2],
+                        fuse: false,
+                    };
+                }
+            }
+            Role::SysExit if !self.arch.is_fake(ev.v[0]) => {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
+                    task.call = NO_CALL;
+                }
+            }
+            Role::Begin => {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
+                    task.call.fuse = true;
+                }
+            }
+            Role::Connect => {
+                if let Some(task) = self.task(ev.tid, ev.pid) {
+                    task.peer = (ev.v[0], ev.v[1], ev.v[2]);
+                }
+            }
+            Role::Waking => {
+                let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
+                let woken = ev.v[0] as i32;
+                let Some(task) = self.tasks.get(woken) else {
+                    return;
+                };
+                let serves = self.servants.contains(&task.pid);
+                if !task.followed && !serves {
+                    return;
+                }
+                let asks = || self.tasks.get(ev.tid).is_some_and(|task| task.call.fuse);
+                let waker = Waker {
+                    time: ev.time,
+                    pid: ev.pid,
+                    tid: ev.tid,
+                    stack: ev.v[3],
+                    why: match interrupt {
+                        true => Why::Interrupt,
+                        false if serves && asks() => Why::Request,
+                        false => Why::Task,
+                    },
+                };
+                self.off.wake(woken, waker);
+            }
+            _ => {}
+        }
+    }
+
+    fn switch(&mut self, ev: &Ev) {
+        self.switches = true;
+        let [prev, state, next, stack] = ev.v;
+        let (prev, next) = (prev as i32, next as i32);
+        self.runs(next, ev.time, prev);
+        if prev <= 0 {
+            return;
+        }
+        self.runs(prev, ev.time, 0);
+        let pid = if ev.tid == prev { ev.pid } else { -1 };
+        let Some(task) = self.tasks.of(prev, pid) else {
+            return;
+        };
+        if pid > 0 {
+            task.pid = pid;
+        }
+        if !task.followed && !self.servants.contains(&task.pid) {
+            return;
+        }
+        task.is_off = true;
+        let note = Note {
+            call: task.call,
+            uninterruptible: state != ABSENT && state & UNINTERRUPTIBLE != 0,
+            peer: task.peer,
+        };
+        let pid = task.pid;
+        self.off.out(pid, prev, ev.time, state, note);
+        if let Some(wait) = self.off.begun(prev, ev.time).filter(|_| ev.tid == prev) {
+            wait.stack = stack;
+        }
+    }
+
+    /// Note that a thread runs. `before`: the thread that had the CPU; 0: none, or unknown.
+    fn runs(&mut self, tid: i32, time: u64, before: i32) {
+        let Some(task) = self.tasks.get_mut(tid).filter(|task| task.is_off) else {
+            return;
+        };
+        task.is_off = false;
+        let Some(wait) = self.off.on(tid, time) else {
+            return;
+        };
+        let taker = match before {
+            ..=0 => 0,
+            before => self.tasks.get(before).map_or(before, |task| task.pid),
+        };
+        let done = self.done(&wait, taker);
+        if let Some(task) = self.tasks.get_mut(tid) {
+            if task.waits.len() == MOST_WAITS {
+                task.waits.pop_front();
+            }
+            task.waits.push_back(done);
+        }
+    }
+
+    fn kind(&mut self, number: u64) -> Base {
+        let arch = self.arch;
+        *self
+            .kinds
+            .entry(number)
+            .or_insert_with(|| base(&arch.syscall(number)))
+    }
+
+    /// Find out what a wait was for.
+    fn done(&mut self, wait: &Wait<Note>, taker: i32) -> Done {
+        let woken = match (wait.preempted, wait.waker) {
+            (true, _) => wait.from,
+            (false, Some(waker)) => waker.time.clamp(wait.from, wait.to),
+            (false, None) => wait.to,
+        };
+        let Note {
+            call,
+            uninterruptible,
+            peer,
+        } = wait.note;
+        let mut cause = Cause::new(What::Slept, ABSENT);
+        cause.syscall = call.number;
+        let base = match call.number {
+            ABSENT if uninterruptible => Base::Is(How::Page),
+            ABSENT => Base::Is(How::Other),
+            number => self.kind(number),
+        };
+        let mut lock = ABSENT;
+        let mut chained = false;
+        cause.how = match base {
+            _ if call.fuse => How::Fuse,
+            Base::Futex if call.third == CONTENDED => {
+                (lock, chained) = (call.first, true);
+                How::Lock
+            }
+            Base::Futex => {
+                chained = true;
+                How::Thread
+            }
+            Base::Poll => {
+                chained = true;
+                if peer == NO_PEER {
+                    How::Poll
+                } else {
+                    How::Network
+                }
+            }
+            Base::Socket => {
+                (cause.fd, chained) = (call.first, true);
+                How::Network
+            }
+            Base::Stream if uninterruptible => How::Disk,
+            Base::Stream => {
+                (cause.fd, chained) = (call.first, true);
+                How::Stream
+            }
+            Base::Is(How::Other) if uninterruptible => How::Disk,
+            Base::Is(how) => how,
+        };
+        if matches!(cause.how, How::Network) {
+            cause.peer = peer;
+        }
+        if wait.waker.is_some_and(|waker| waker.why == Why::Request) {
+            cause.how = How::Idle;
+        }
+        let stack = (wait.stack, wait.pid);
+        let mut last = stack;
+        let waker = wait.waker.filter(|waker| {
+            chained && waker.why == Why::Task && waker.tid > 0 && waker.tid != wait.tid
+        });
+        if let Some(waker) = waker {
+            if self.tasks.get(waker.tid).map_or(waker.pid, |task| task.pid) != wait.pid {
+                (cause.how, cause.pid) = (How::Process, waker.pid);
+            } else if let Some((of, at)) = self.meanwhile(waker.tid, (wait.from, woken), lock) {
+                (cause, last) = (of, at);
+                cause.helper = true;
+                if lock == ABSENT {
+                    lock = of.lock;
+                }
+            }
+        }
+        cause.lock = lock;
+        Done {
+            from: wait.from,
+            woken,
+            to: wait.to,
+            cause: self.number(cause),
+            taker,
+            stack,
+            last,
+        }
+    }
+
+    /// Return the activity of a thread for most of a span, and its stack at that time. None: several activities, or
+    /// unknown. Only the end of the span counts in which the thread had a request and held the `lock`.
+    fn meanwhile(
+        &self,
+        tid: i32,
+        (mut from, to): (u64, u64),
+        lock: u64,
+    ) -> Option<(Cause, (u64, i32))> {
+        let task = self.tasks.get(tid)?;
+        let known = match task.waits.front() {
+            Some(first) if task.waits.len() == MOST_WAITS => first.from <= from,
+            _ => true,
+        };
+        let mut within = task.waits.iter().rev().take_while(|done| done.to > from);
+        let before = within.find(|done| {
+            let cause = &self.causes[done.cause as usize];
+            cause.how == How::Idle || (lock != ABSENT && cause.lock == lock)
+        });
+        from = from.max(before.map_or(0, |done| done.to));
+        let span = to.saturating_sub(from);
+        if span == 0 || !known {
+            return None;
+        }
+        let mut idle = 0;
+        // Sleeps by what they were for, each with the longest one.
+        let mut kinds: Vec<((How, u64), u64, u64, &Done)> = Vec::new();
+        for done in task.waits.iter().rev().take_while(|done| done.to > from) {
+            let part = done.part(from, to);
+            idle += part.blocked + part.runnable;
+            let cause = &self.causes[done.cause as usize];
+            let kind = (cause.how, cause.syscall);
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((_, sum, most, longest)) => {
+                    *sum += part.blocked;
+                    if part.blocked > *most {
+                        (*most, *longest) = (part.blocked, done);
+                    }
+                }
+                None => kinds.push((kind, part.blocked, part.blocked, done)),
+            }
+        }
+        let most = kinds.into_iter().max_by_key(|(_, sum, ..)| *sum);
+        if let Some((.., done)) = most.filter(|(_, sum, ..)| 2 * sum >= span) {
+            return Some((self.cause(done.cause), done.last));
+        }
+        if 2 * span.saturating_sub(idle) >= span {
+            let mut cause = Cause::new(What::Slept, ABSENT);
+            cause.how = How::OnCpu;
+            return Some((cause, (ABSENT, task.pid)));
+        }
+        None
+    }
+
+    /// Return a thread's waits within a span, also one that has not ended.
+    pub(super) fn waits(&mut self, tid: i32, from: u64, to: u64) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let open = self.off.open(tid).cloned();
+        if let Some(mut wait) = open.filter(|wait| wait.from < to) {
+            wait.to = to;
+            parts.push(self.done(&wait, 0).part(from, to));
+        }
+        if let Some(task) = self.tasks.get(tid) {
+            let within = task.waits.iter().rev().take_while(|done| done.to > from);
+            parts.extend(within.map(|done| done.part(from, to)));
+        }
+        parts
+    }
+
+    /// Return the process that had the CPU for which a thread was ready in a span; 0: unknown.
+    pub(super) fn taker(&self, tid: i32, from: u64, to: u64) -> i32 {
+        let Some(task) = self.tasks.get(tid) else {
+            return 0;
+        };
+        let within = task.waits.iter().rev().take_while(|done| done.to > from);
+        let mut ready = within.filter(|done| done.part(from, to).runnable > 0);
+        ready.next().map_or(0, |done| done.taker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FUTEX: u64 = 202;
+    const PREAD: u64 = 17;
+    const READ: u64 = 0;
+    const CLOCK_NANOSLEEP: u64 = 230;
+    const SLEEPS: u64 = 1;
+    const DISK: u64 = 2;
+    const LOCK: u64 = 0x7000;
+
+    /// Threads of process 500 are tracked; 900 is another one.
+    struct Script(Threads);
+
+    impl Script {
+        fn new() -> Script {
+            Script(Threads::new(Arch::X86_64, 0xff, [500].into_iter()))
+        }
+
+        fn event(&mut self, time: u64, tid: i32, role: Role, v: [u64; 4]) -> &mut Script {
+            let pid = if tid < 600 { 500 } else { tid };
+            let ev = Ev {
+                time,
+                pid,
+                tid,
+                kind: 0,
+                cpu: 0,
+                v,
+            };
+            self.0.event(&ev, role);
+            self
+        }
+
+        fn enters(
+            &mut self,
+            time: u64,
+            tid: i32,
+            call: u64,
+            first: u64,
+            third: u64,
+        ) -> &mut Script {
+            self.event(time, tid, Role::SysEnter, [call, first, third, ABSENT])
+        }
+
+        fn switch(&mut self, time: u64, prev: i32, state: u64, next: i32) -> &mut Script {
+            let v = [prev as u64, state, next as u64, ABSENT];
+            self.event(time, prev, Role::Switch, v)
+        }
+
+        fn wakes(&mut self, time: u64, tid: i32, woken: i32) -> &mut Script {
+            self.event(time, tid, Role::Waking, [woken as u64, 0, ABSENT, ABSENT])
+        }
+
+        /// Return the only wait of a thread: (asleep, ready, cause).
+        fn wait(&mut self, tid: i32) -> (u64, u64, Cause, i32) {
+            let parts = self.0.waits(tid, 0, 10_000);
+            assert_eq!(parts.len(), 1, "{parts:?}");
+            let part = parts[0];
+            (
+                part.blocked,
+                part.runnable,
+                self.0.cause(part.cause),
+                part.taker,
+            )
+        }
+    }
+
+    #[test]
+    fn a_lock_is_what_its_holder_does() {
+        let mut script = Script::new();
+        // 501 holds the lock, and sleeps; 502 waits for it.
+        script
+            .enters(10, 501, CLOCK_NANOSLEEP, 0, 0)
+            .switch(20, 501, SLEEPS, 502)
+            .enters(30, 502, FUTEX, LOCK, CONTENDED)
+            .switch(40, 502, SLEEPS, 0)
+            .switch(900, 0, 0, 501)
+            .event(
+                910,
+                501,
+                Role::SysExit,
+                [CLOCK_NANOSLEEP, 0, ABSENT, ABSENT],
+            )
+            .enters(920, 501, FUTEX, LOCK, 1)
+            .wakes(940, 501, 502)
+            .switch(1000, 501, SLEEPS, 502);
+        let (blocked, runnable, cause, taker) = script.wait(502);
+        assert_eq!((blocked, runnable), (900, 60));
+        assert_eq!((cause.how, cause.lock), (How::Sleep, LOCK));
+        assert_eq!((cause.syscall, cause.helper), (CLOCK_NANOSLEEP, true));
+        // The holder had the CPU until then.
+        assert_eq!(taker, 500);
+    }
+
+    #[test]
+    fn a_holder_that_was_idle_before_did_not_hold_it() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 3, 0)
+            .switch(20, 501, SLEEPS, 502)
+            .enters(30, 502, FUTEX, LOCK, CONTENDED)
+            .switch(40, 502, SLEEPS, 0)
+            // A caller makes a request, which 501 reads; then 501 computes for 100 ns with the lock.
+            .enters(800, 900, READ, 4, 0)
+            .event(810, 900, Role::Begin, [1, 45, 15, ABSENT])
+            .wakes(820, 900, 501)
+            .switch(840, 900, SLEEPS, 501)
+            .wakes(940, 501, 502)
+            .switch(950, 501, SLEEPS, 502);
+        let (_, _, cause, _) = script.wait(502);
+        assert_eq!((cause.how, cause.lock), (How::OnCpu, LOCK));
+    }
+
+    #[test]
+    fn uninterruptible_reads_are_of_a_disk() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, PREAD, 3, 4096)
+            .switch(20, 501, DISK, 0)
+            .switch(520, 900, 0, 501);
+        let (blocked, runnable, cause, taker) = script.wait(501);
+        // No wake-up was recorded.
+        assert_eq!((blocked, runnable, cause.how), (500, 0, How::Disk));
+        assert_eq!((cause.syscall, cause.helper, taker), (PREAD, false, 900));
+    }
+
+    #[test]
+    fn a_preempted_thread_lacks_the_cpu_that_another_process_has() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, PREAD, 3, 4096)
+            .switch(20, 501, 0x100, 900)
+            .switch(320, 900, 0x100, 501);
+        let (blocked, runnable, _, taker) = script.wait(501);
+        assert_eq!((blocked, runnable, taker), (0, 300, 900));
+        // Only the part within the span counts.
+        assert_eq!(script.0.waits(501, 100, 200)[0].runnable, 100);
+    }
+
+    #[test]
+    fn a_wait_for_another_process_names_it() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 7, 0)
+            .switch(20, 501, SLEEPS, 0)
+            .wakes(500, 900, 501)
+            .switch(520, 900, SLEEPS, 501);
+        let (_, _, cause, _) = script.wait(501);
+        assert_eq!((cause.how, cause.pid, cause.fd), (How::Process, 900, 7));
+    }
+}

@@ -1,1 +1,0 @@
-"""The state of this moment, from /proc and similar files or from a running perf."""

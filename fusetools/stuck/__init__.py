@@ -1,0 +1,1 @@
+"""Hangs: facts of this moment from /proc and fusectl, and their diagnosis."""

@@ -1,0 +1,102 @@
+"""The cgroup of a process and how it, or an ancestor, restricts the process.
+
+Sources: cgroups(7), Documentation/admin-guide/cgroup-v1/ and cgroup-v2.rst.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TypedDict
+
+from fusetools.host.mounts import reachable
+from fusetools.stuck.children import text
+
+
+class Cgroup(TypedDict):
+    cgroup: str
+    frozen: str
+    memory: str
+    quota: tuple[str, float] | None
+
+
+def hierarchies() -> dict[str, str]:
+    """Return the mount points of cgroups by controller, "" for version 2."""
+    mounts = text("/proc/self/mountinfo", 16 << 20)
+    places: dict[str, str] = {}
+    for path, _ in reachable(mounts, "cgroup2"):
+        places.setdefault("", path)
+    for path, options in reachable(mounts, "cgroup"):
+        for controller in ("freezer", "memory", "cpu"):
+            if controller in options.split(","):
+                places.setdefault(controller, path)
+    return places
+
+
+def name(listed: str) -> str:
+    """Return the cgroup in a /proc/PID/cgroup: version 2's unless it is the root, else one of
+    version 1's.
+
+    Return "" if no cgroup is listed.
+    """
+    lines = (line.split(":", 2) for line in listed.split("\n") if line.count(":") > 1)
+    paths = sorted((controllers != "", path) for _, controllers, path in lines if _ours(path))
+    named = [path for _, path in paths if path != "/"]
+    return named[0] if named else "/" if paths else ""
+
+
+def _ours(path: str) -> bool:
+    """Return whether the cgroup is inside our cgroup namespace."""
+    return path.startswith("/") and ".." not in path.split("/")
+
+
+def about(listed: str, mounted: dict[str, str]) -> Cgroup:
+    """Return the cgroup, and which cgroup from there upwards is frozen or has full memory.
+
+    The source is a /proc/PID/cgroup.
+    """
+    row: Cgroup = {"cgroup": name(listed), "frozen": "", "memory": "", "quota": None}
+    for line in listed.split("\n"):
+        _, controllers, place = [*line.split(":", 2), "", ""][:3]
+        if not _ours(place):
+            continue
+        known = [controller for controller in controllers.split(",") if controller in mounted]
+        while place != "/":
+            for controller in known:
+                base = mounted[controller] + place
+                if _frozen(controller, base):
+                    row["frozen"] = base
+                if _full(controller, base):
+                    row["memory"] = base
+                quota = _quota(controller, base)
+                if quota and (not row["quota"] or quota < row["quota"][1]):
+                    row["quota"] = (base, quota)
+            place = os.path.dirname(place)
+    return row
+
+
+def _frozen(controller: str, base: str) -> bool:
+    if controller == "freezer":
+        return text(f"{base}/freezer.state").strip() in ("FROZEN", "FREEZING")
+    return not controller and text(f"{base}/cgroup.freeze").strip() == "1"
+
+
+def _full(controller: str, base: str) -> bool:
+    names = {"": ("memory.max", "memory.current")}
+    names["memory"] = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    if controller not in names:
+        return False
+    limit, used = (text(f"{base}/{name}").strip() for name in names[controller])
+    return limit.isdecimal() and used.isdecimal() and int(used) >= 0.98 * int(limit)
+
+
+def _quota(controller: str, base: str) -> float | None:
+    """Return the number of CPUs that a cgroup may use at most."""
+    limits = ""
+    if not controller:
+        limits = text(f"{base}/cpu.max")
+    elif controller == "cpu":
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        limits = " ".join(text(f"{base}/{name}").strip() for name in names)
+    match = re.fullmatch(r"([1-9][0-9]{0,12}) ([1-9][0-9]{0,12})", limits.strip())
+    return int(match[1]) / int(match[2]) if match else None
