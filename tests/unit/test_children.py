@@ -242,7 +242,7 @@ def test_a_list_of_generated_code_must_be_the_processs_own(
         read(104)  # it has ended, and left none
 
 
-def test_who_merges_may_ask_for_lists_of_generated_code(tmp_path: Path) -> None:
+def test_the_merger_may_ask_for_lists_of_generated_code(tmp_path: Path) -> None:
     program = (
         "import sys; open('/tmp/perf-%d.map' % __import__('os').getpid(), 'w').write('1 2 f\\n');"
     )
