@@ -254,6 +254,11 @@ class Flame(Answer):
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
+# `window` of MergeOptions. Extent: its begin, its end, whether earlier events were overwritten, and
+# bytes per second of the CPU with the most.
+Window = tuple[int, int, int, int, bool]
+Extent = tuple[int, int, bool, int]
+
 class MergeOptions(TypedDict, total=False):
     """Options of merge().
 
@@ -268,11 +273,12 @@ class MergeOptions(TypedDict, total=False):
     these processes and their descendants (None: all). `threads`: process by thread, for threads
     without a record. `window`: (ns, until, since, bytes of each CPU's buffer), for inputs from
     perf's overwriting buffers: keep the last ns before `until`, from `since` on, as far back as all
-    CPUs' buffers reach (`kept`). `span`:
-    leave out samples before the first time and after the second. `opener`: opens the files of
-    programs for this process, which closes the descriptor. `packed`: pack the records, as `perf
-    record -z`. `private`: the output holds no copies of stacks and registers, user stacks only of
-    the processes of `scope`, and in these only addresses of code.
+    CPUs' buffers reach (`kept`); its last item: whether the last input holds what Now.held()
+    returned, of which what is older is kept. `span`: leave out samples before the first time and
+    after the second. `opener`: opens the files of programs for this process, which closes the
+    descriptor. `packed`: pack the records, as `perf record -z`. `private`: the output holds no
+    copies of stacks and registers, user stacks only of the processes of `scope`, and in these only
+    addresses of code.
     """
 
     kallsyms: str | PathLike[str] | None
@@ -282,7 +288,7 @@ class MergeOptions(TypedDict, total=False):
     daemons: Sequence[int] | None
     scope: Sequence[int] | None
     threads: Mapping[int, int]
-    window: tuple[int, int, int, int] | None
+    window: Window | None
     span: tuple[int, int] | None
     opener: Callable[[Path], int] | None
     packed: bool
@@ -297,8 +303,7 @@ class MergeInfo(TypedDict):
     stacks: tuple[int, int, int]
     stacks_ns: int  # time that stacks took from their threads, if ftrace recorded all switches
     missing_switches: int  # switches of workload and daemons that happened and were not recorded
-    # For a window: its begin, its end, and whether earlier events were overwritten.
-    kept: tuple[int, int, bool] | None
+    kept: Extent | None  # for a window
 
 # (process, descriptor, from, to, (port, halves of the address)) of a connection, in ns.
 Peer = tuple[int, int, int, int | None, list[int | None]]
@@ -625,6 +630,9 @@ def calibrate(n: int) -> int:
 def describe(path: str | PathLike[str]) -> Description:
     """What a recording says of itself: its header, and the records up to the session sample."""
 
+def kept(path: str | PathLike[str], window: Window) -> Extent:
+    """Return what merge() would keep of a recording from overwriting buffers."""
+
 def of_memory(path: str | PathLike[str]) -> list[str]:
     """Names of the events whose samples may hold memory or registers of processes."""
 
@@ -798,6 +806,13 @@ class Now:
 
     def start(self, upto: int) -> None:
         """Discard requests from before a time: their events may not all have been recorded."""
+
+    def hold(self) -> None:
+        """Hold the records of requests in flight, and of wanted ones, from here on."""
+
+    def held(self) -> bytes | None:
+        """Return a recording of what is held: begins of requests in flight; begins and ends of
+        wanted requests since the last call. None: nothing is held."""
 
     def set_errors(self, errors: Sequence[int]) -> None:
         """Add requests that end with one of these errors (errno) to lines()."""

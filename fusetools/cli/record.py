@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -347,14 +348,16 @@ def _fly(options: Options, kept: Flight, as_json: bool) -> None:
 
     known: set[Reason] = set()
 
-    def armed(plan: ProbePlan, removed: Removed, buffer: int) -> None:
+    def armed(plan: ProbePlan, removed: Removed, buffer: int, holds: float) -> None:
         _began(plan, removed)
         _notes(Outcome(missing=plan.missing))
         known.update(plan.missing)
         when = [c.text for c in kept.conditions]
+        short = f"; at the present rate they hold {took(holds)}" if math.isfinite(holds) else ""
         _say(
             f"fusetools: flight recorder: the last {kept.seconds:g} s, in buffers of "
-            f"{binary(buffer)} on each CPU ({size(buffer / kept.seconds)}/s); written "
+            f"{binary(buffer)} on each CPU ({size(buffer / kept.seconds)}/s"
+            f"{short * (holds < kept.seconds)}); written "
             f"{''.join(f'when {text}, ' for text in when)}at SIGUSR1 (pid {os.getpid()}) or: "
             "fusetools snap"
         )

@@ -2,7 +2,7 @@
 
 Each request triggers a condition once, even if it hangs for hours. A trigger soon after a recording
 is delayed, longer each time: otherwise a night of errors would push out the recordings of its
-beginning. No trigger is dropped silently.
+beginning. Triggers that follow each other make one recording. No trigger is dropped silently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Optional
 
 from fusetools.answers.requests import error_name
@@ -24,10 +24,12 @@ from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.session import Recording
 from fusetools.record.streaming import Streaming
+from fusetools.results.stuck import Trigger
 
 OLDEST = 1024  # requests in flight that are examined
 NEVER = (1 << 63) - 1  # ns; longer than any request
 LONGEST = 3600.0  # seconds between two recordings of a condition
+MOST = 256  # listed triggers of a recording
 
 
 def requests_only(plan: ProbePlan) -> ProbePlan:
@@ -67,6 +69,7 @@ class Requests(Streaming):
         failed = [c for c in conditions if isinstance(c, Failed)]
         self.requests.set_errors(sorted({number for c in failed for number in c.errors}))
         self.begin()
+        self.requests.hold()
 
     def close(self) -> None:
         if self.perf is not None:
@@ -80,16 +83,27 @@ Key = tuple[Optional[int], Optional[int], Optional[int]]
 
 
 class Cause(NamedTuple):
-    """A trigger. ``began``: ns on the recording's clock; None if the request's begin is unknown."""
+    """A trigger. ``began``: ns on the recording's clock; None if the request's begin is unknown.
+    ``triggers``: the requests, oldest first."""
 
     why: str
     began: int | None
+    triggers: tuple[Trigger, ...] = ()
 
 
-class _Due(NamedTuple):
+# By condition: the start of its delay after a recording, and its length in seconds.
+Waits = dict[Condition, tuple[float, float]]
+
+
+@dataclass
+class _Due:
+    """Triggers of a condition: the newest, the times of it and of the first, and their number."""
+
     last: Cause
-    seen: float  # the time of the trigger
-    number: int
+    seen: float
+    first: float
+    number: int = 0
+    triggers: list[Trigger] = field(default_factory=list)
 
 
 @dataclass
@@ -105,8 +119,11 @@ class Conditions:
 
     ``connections``: those of the traced mounts, with their paths. ``seconds``: after a recording,
     its condition is silent for so long; the time doubles with each recording that follows without a
-    rest. ``warn``: called with triggers that got no recording.
+    rest. ``warn``: called with triggers that got no recording. ``quiet``: seconds without a trigger
+    that end a burst; ``longest``: a longer burst is recorded before its end.
     """
+
+    quiet = longest = 0.0
 
     def __init__(
         self,
@@ -122,8 +139,7 @@ class Conditions:
         self._seconds = seconds
         self._warn = warn
         self._due: dict[Condition, _Due] = {}
-        # The start of the delay, and its length
-        self._waits: dict[Condition, tuple[float, float]] = {}
+        self.waits: Waits = {}
         # Requests in flight that have triggered a condition; since when many requests wait,
         # infinity once this has triggered.
         self._seen_of: set[tuple[Condition, Key]] = set()
@@ -154,11 +170,18 @@ class Conditions:
         seen, now = self._seen(), time.monotonic()
         for condition in self._conditions:
             if new := self._new(condition, seen):
-                before = self._due[condition].number if condition in self._due else 0
-                self._due[condition] = _Due(new[-1], now, before + len(new))
+                due = self._due.setdefault(condition, _Due(new[-1], now, now))
+                due.last, due.seen = new[-1], now
+                due.number += len(new)
+                triggers = [trigger for cause in new for trigger in cause.triggers]
+                due.triggers += triggers[: MOST - len(due.triggers)]
         under_way = {_key(request) for request in seen.under_way}
         self._seen_of = {(c, key) for c, key in self._seen_of if key in under_way}
-        if any(now >= sum(self._waits.get(c, (0.0, 0.0))) for c in self._due):
+        ready = [c for c in self._due if now >= sum(self.waits.get(c, (0.0, 0.0)))]
+        if ready and (
+            now - max(due.seen for due in self._due.values()) >= self.quiet
+            or now - min(self._due[c].first for c in ready) >= self.longest
+        ):
             return self.due
         for condition in [c for c, d in self._due.items() if d.seen < now - 2 * self._seconds]:
             self._warn(f"no recording, too soon after the last one: {self._text(condition, now)}")
@@ -173,7 +196,8 @@ class Conditions:
         now = time.monotonic()
         texts = [self._text(c, now) for c in self._conditions if c in self._due]
         began = [due.last.began for due in self._due.values() if due.last.began is not None]
-        return Cause("; ".join(texts), min(began, default=None))
+        triggers = [t for c in self._conditions if c in self._due for t in self._due[c].triggers]
+        return Cause("; ".join(texts), min(began, default=None), tuple(triggers[:MOST]))
 
     def _text(self, condition: Condition, now: float) -> str:
         due = self._due[condition]
@@ -185,10 +209,10 @@ class Conditions:
         """Note that a recording of the due triggers has been written."""
         now = time.monotonic()
         for condition in self._due:
-            since, wait = self._waits.get(condition, (0.0, 0.0))
+            since, wait = self.waits.get(condition, (0.0, 0.0))
             again = wait and now - since < 2 * wait
             longer = min(2 * wait, max(LONGEST, self._seconds)) if again else self._seconds
-            self._waits[condition] = now, longer
+            self.waits[condition] = now, longer
         self._due.clear()
 
     def _seen(self) -> _Look:
@@ -208,7 +232,7 @@ class Conditions:
             return self._waiting(condition)
         if isinstance(condition, Failed):
             return [
-                _cause(request, f"ended with {error_name(-request['error'])}")
+                self._cause(request, f"ended with {error_name(-request['error'])}")
                 for request in seen.ended
                 if -request["error"] in condition.errors
             ]
@@ -221,7 +245,25 @@ class Conditions:
             and (condition, _key(request)) not in self._seen_of
         ]
         self._seen_of |= {(condition, _key(request)) for request, _ in new}
-        return [_cause(request, f"{how} {duration(request['duration'])}") for request, how in new]
+        return [
+            self._cause(request, f"{how} {duration(request['duration'])}") for request, how in new
+        ]
+
+    def _cause(self, request: native.Kept, what: str) -> Cause:
+        pid = f" (pid {request['pid']})" if request["pid"] else ""
+        who = f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
+        error = request["error"]
+        trigger = Trigger(
+            path=self._connections.get(request["connection"] or 0, ""),
+            operation=request["operation"],
+            pid=request["pid"],
+            tid=request["tid"],
+            comm=request["comm"],
+            seconds=request["duration"] / 1e9,
+            in_flight="end" not in request["marks"],
+            error=error_name(-error) if error else "",
+        )
+        return Cause(f"{who} {what}", min(request["marks"].values()), (trigger,))
 
     def _waiting(self, condition: Waiting) -> list[Cause]:
         assert self._directory is not None
@@ -240,9 +282,3 @@ class Conditions:
 
 def _key(request: native.Kept) -> Key:
     return request["connection"], request["unique"], request["tid"]
-
-
-def _cause(request: native.Kept, what: str) -> Cause:
-    pid = f" (pid {request['pid']})" if request["pid"] else ""
-    who = f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
-    return Cause(f"{who} {what}", min(request["marks"].values()))

@@ -3,9 +3,11 @@
 perf overwrites its buffers (--overwrite) and writes nothing until a condition becomes true, a
 signal arrives, or `fusetools snap` asks. Then the buffers' contents become a recording like any
 other, through the same finishing, and perf continues. A second perf watches conditions on requests:
-it streams only their begins and ends, as `fusetools top` does. A child process assembles each
-recording and reads what is stuck. So the recorder needs no more memory after weeks than after its
-first recording.
+it streams only their begins and ends, as `fusetools top` does. Each recording has the requests in
+flight, even if the buffers no longer hold their begins: these are taken from that stream.
+
+Child processes assemble each recording and read what is stuck. So the recorder needs no more memory
+after weeks than after its first recording.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
 import select
@@ -32,10 +35,10 @@ from typing import NamedTuple, TypeVar
 from fusetools import session
 from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.figures import binary, size
+from fusetools.figures import binary, size, took
 from fusetools.host.facts import Tool
 from fusetools.host.files import Files, by_descriptor
-from fusetools.live.conditions import Cause, Conditions, Requests
+from fusetools.live.conditions import Cause, Conditions, Requests, Waits
 from fusetools.live.forked import Forked
 from fusetools.live.mounts import NewMounts
 from fusetools.output import Output
@@ -65,7 +68,11 @@ LOOK = 5.0  # seconds between two checks of the mounts
 # Bytes per second on each CPU, and the limit of all CPUs' buffers.
 RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
+ROOM = 1.25  # factor for variations of the measured rate
+MEASURED = 1.0  # seconds at startup in which the rate of events is measured
+QUIET = 0.5  # seconds without a trigger that end a burst
 DATA = "flight"  # perf's own output: removed if the recorder is killed
+HELD = "held"  # requests in flight, from the second perf
 SOCKET = "flight"
 KEEP = 10  # number of recordings
 CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
@@ -110,6 +117,19 @@ def keep_of(flight: Flight, cpus: int, user: User | None) -> int:
     return flight.keep or min(KEEP, most)
 
 
+def larger_buffer(flight: Flight, cpus: int, user: User | None, rate: float) -> int | None:
+    """Return the bytes of each CPU's buffer that hold what is wanted at ``rate`` bytes a second, as
+    far as the limits allow; None: the present buffers do, or are as large as they may be."""
+    memory = Files(Path("/")).read("/proc/meminfo", quiet=True) or ""
+    free = re.search(r"^MemAvailable:\s+(\d+) kB", memory, re.MULTILINE)
+    together = min(BUFFERS, int(free[1]) << 8) if free else BUFFERS
+    if user is not None and flight.keep:
+        together = min(together, MOST // flight.keep)
+    wanted = _power_of_two(int(min(rate * flight.seconds * ROOM, LARGEST)))
+    buffer = buffer_size(cpus, together, wanted, LEAST)
+    return buffer if buffer > buffer_of(flight, cpus) else None
+
+
 def _power_of_two(number: int) -> int:
     return 1 << max(number - 1, 1).bit_length()
 
@@ -118,16 +138,20 @@ def fly(
     options: Options,
     arguments: Sequence[str],
     account: Callable[[Stuck], str],
-    armed: Callable[[ProbePlan, Removed, int], None],
+    armed: Callable[[ProbePlan, Removed, int, float], None],
     written: Callable[[Written], None],
     warn: Callable[[str], None],
 ) -> None:
     """Record until a signal ends it.
 
     ``account``: returns the report on stuck mounts; ``armed``: called once when everything is
-    armed, with the bytes of each CPU's buffer; ``written``: called for each recording; ``warn``:
-    called with the reason why one could not be written. Raise Error if recording has ended.
+    armed, with the bytes of each CPU's buffer and the seconds that it holds at the present rate;
+    ``written``: called for each recording; ``warn``: called with the reason why one could not be
+    written. Raise Error if recording has ended.
     """
+    kept, found = options.flight or Flight(), Removed((), ())
+    own = kept.buffer is None
+    waits: Waits = {}
     with output_of(options) as output, _held():
         while True:
             waiting.until_mounted(options.mounts, warn)
@@ -137,13 +161,20 @@ def fly(
                 plan = bundled(facts, plan, lock.number)
                 flight = FlightRecorder(lock, options, arguments, user, facts, plan, output)
                 flight.account, flight.written, flight.warn = account, written, warn
+                flight.grows, flight.waits = own, waits
+                found = found if found.what else removed
                 with flight:
                     flight.arm()
-                    armed(flight.plan, removed, flight.room.buffer)
-                    if not (new := flight.watch()):
-                        return
-            warn(f"{', '.join(new)} is mounted now: the flight recorder begins anew")
-            options = replace(options, wait=True)
+                    flight.measure()
+                    why = ""
+                    if not flight.larger:
+                        armed(flight.plan, found, flight.room.buffer, flight.holds)
+                        if not (why := flight.watch()):
+                            return
+            if why:
+                warn(f"{why}: the flight recorder begins anew")
+            kept = replace(kept, buffer=flight.larger or kept.buffer)
+            options = replace(options, kind=kept, wait=True)
 
 
 @contextlib.contextmanager
@@ -167,11 +198,18 @@ class FlightRecorder(Recording):
     account: Callable[[Stuck], str]
     written: Callable[[Written], None]
     requests: Requests | None = None
+    grows = True  # whether buffers that are too small become larger
+    larger: int | None = None  # their new size in bytes
+    holds = math.inf  # seconds that the buffers hold at the rate measured last
+    waits: Waits
     # ns on the recording's clock: its begin, and the time from which missing events were
     # overwritten
     begun = whole_since = 0
     listener: socket.socket | None = None
-    moment = ""  # stuck requests when a condition became true that has no recording yet
+    # Stuck requests when a condition became true that has no recording yet, and the child that
+    # looks for them
+    moment: Stuck | None = None
+    looking: Forked[Stuck] | None = None
     ending = False  # a signal to end arrived while a child was working
 
     def arm(self) -> None:
@@ -215,8 +253,47 @@ class FlightRecorder(Recording):
             self.listener.close()
         super()._stop()
 
-    def watch(self) -> list[str]:
-        """Run until a signal ends it, or until an unrecorded mount appears. Return its paths.
+    def measure(self) -> None:
+        """Measure the rate of events, and how many seconds the buffers hold."""
+        assert self.output is not None
+        self.ending = self._wait_for(MEASURED)
+        if self.ending or self._lack():
+            return
+        upto = time.monotonic_ns()
+        raws = self._dumped()
+        since, self.whole_since = self.whole_since, time.monotonic_ns()
+        window = (upto, upto, since, self.room.buffer, False)
+        try:
+            for raw in raws:
+                rate = self._forked(partial(native.kept, raw, window))[3]
+                self._hold(self.room.buffer / max(rate, 1))
+        except native.CoreError:
+            pass  # nothing was recorded
+        finally:
+            self._remove_dumps()
+
+    def _hold(self, seconds: float) -> None:
+        """Note how many seconds the buffers hold, and how large they should be."""
+        self.holds = min(seconds, self.holds)
+        if self.grows and self.holds < self.kept.seconds:
+            rate = self.room.buffer / max(self.holds, 1e-3)
+            self.larger = larger_buffer(self.kept, self.facts.cpus, self.user, rate)
+
+    def _dumped(self) -> list[Path]:
+        """Have each perf write its buffers. Return the files."""
+        perfs = [perf for perf in self._perfs if isinstance(perf, Overwriting)]
+        with self._fed():
+            for perf in perfs:
+                perf.ask_dump()
+            names = (DATA, TASKS)
+            return [perf.dump(self.scratch, name) for perf, name in zip(perfs, names)]
+
+    def _remove_dumps(self) -> None:
+        for path in [*self.scratch.glob("*.[0-9]*"), self.scratch / "merged", self.scratch / HELD]:
+            path.unlink(missing_ok=True)
+
+    def watch(self) -> str:
+        """Run until a signal ends it, or until it must restart. Return why.
 
         Raise Error if perf has exited.
         """
@@ -226,15 +303,15 @@ class FlightRecorder(Recording):
         looked = time.monotonic()
         wanted, seconds = self.kept.conditions, self.kept.seconds
         with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
+            conditions.waits = self.waits
             while not self._wait_for(STEP):
+                held = min(self.holds, seconds)
+                conditions.quiet, conditions.longest = min(QUIET, held / 4), held / 2
                 if any(perf.ended for perf in self._perfs):
                     why = self._why_ended()
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
-                if conditions.due and not self.moment:
-                    # The child that writes the recording tries again
-                    with contextlib.suppress(Error):
-                        self.moment = self._forked(self._stuck)  # the condition may be over by then
+                self._look(conditions.due is not None)
                 clients = self._clients()
                 if clients:
                     cause = Cause("fusetools snap", None)
@@ -243,8 +320,8 @@ class FlightRecorder(Recording):
                 if cause:
                     self._take(cause, clients)
                     conditions.taken()
-                if not conditions.due:
-                    self.moment = ""
+                    if self.larger:
+                        return f"buffers of {binary(self.room.buffer)} held {took(self.holds)}"
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     if mounts and (new := mounts.look()):
@@ -252,7 +329,25 @@ class FlightRecorder(Recording):
             conditions.look()
             if cause := conditions.due:
                 self._take(cause, [])
-        return new
+        return f"{', '.join(new)} is mounted now" if new else ""
+
+    def _look(self, due: bool) -> None:
+        """Have a child look for what is stuck, once for what is due: it may be over when that is
+        recorded."""
+        assert self.made is not None and self.output is not None
+        if self.looking and self.looking.ready(0):
+            self._looked()
+        if not due:
+            self.moment = None
+        elif not self.moment and not self.looking:
+            self.looking = Forked(self._stuck, (self.made.descriptor, self.output.directory))
+
+    def _looked(self) -> None:
+        """Take what the child has found, if it was asked."""
+        looking, self.looking = self.looking, None
+        if looking:
+            with contextlib.suppress(Error):  # the recording's own child tries again
+                self.moment = self._result(looking)
 
     def _mounts(self) -> NewMounts | None:
         if self.options.pid is not None:
@@ -336,7 +431,9 @@ class FlightRecorder(Recording):
         Raise the function's error, or Error if the child was killed.
         """
         assert self.made is not None and self.output is not None
-        child = Forked(function, (self.made.descriptor, self.output.directory))
+        return self._result(Forked(function, (self.made.descriptor, self.output.directory)))
+
+    def _result(self, child: Forked[T]) -> T:
         with self._fed():
             while not child.ready(STEP):
                 came = signal.sigtimedwait(ENDING, 0)
@@ -346,48 +443,57 @@ class FlightRecorder(Recording):
             return child.result()
 
     def _recording(self, cause: Cause) -> Written:
-        assert isinstance(self.perf, Overwriting) and self.output is not None
+        assert self.output is not None
         if lack := self._lack():
             fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   (on another disk)"
             raise Error(f"cannot write in {self.output.parent}", lack, fix)
         native.calibrate(CALIBRATIONS)
         upto = time.monotonic_ns()
-        with self._fed():
-            of_tasks = self.task_perf if isinstance(self.task_perf, Overwriting) else None
-            for perf in (self.perf, of_tasks):
-                if perf is not None:
-                    perf.ask_dump()
-            raw = self.perf.dump(self.scratch, DATA)
-            raw_tasks = of_tasks.dump(self.scratch, TASKS) if of_tasks else None
+        raws = self._dumped()
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
+        held = self._held()
+        self._looked()
         # The recording includes its cause, however long ago that began.
         length = round(self.kept.seconds * 1e9)
         if cause.began is not None:
             length = max(length, upto - cause.began + MARGIN)
-        window = (length, upto, whole_since, self.room.buffer)
+        window = (length, upto, whole_since, self.room.buffer, held is not None)
         try:
-            work = partial(self._put_together, cause, raw, raw_tasks, window)
-            taken, file = self._forked(work)
+            taken, file = self._forked(partial(self._put_together, cause, raws, held, window))
         finally:
-            for path in self.scratch.glob("*.[0-9]*"):
-                path.unlink(missing_ok=True)
-            (self.scratch / "merged").unlink(missing_ok=True)
+            self._remove_dumps()
+        for reason in taken.missing:
+            if reason.code == Code.BUFFERS_FULL:
+                self._hold(reason.figures["held_ns"] / 1e9)
         self.shelf.add(file)
         _trim()
         return taken
 
+    def _held(self) -> Path | None:
+        """Return a recording of the requests in flight, and of those that are a cause."""
+        if self.requests is None:
+            return None
+        with contextlib.suppress(Error):  # the next look has it, too
+            self.requests.advance()
+        data = self.requests.requests.held()
+        if data is None:
+            return None
+        path = self.scratch / HELD
+        path.write_bytes(data)
+        return path
+
     def _put_together(
-        self, cause: Cause, raw: Path, raw_tasks: Path | None, window: tuple[int, int, int, int]
+        self, cause: Cause, raws: list[Path], held: Path | None, window: native.Window
     ) -> tuple[Written, _File | None]:
         """Write the recording and its report in a child."""
         assert self.output is not None
-        account = self.moment if cause.began is not None else ""
-        account = account or self._stuck()
+        moment = self.moment if cause.began is not None else None
+        account = self.account(replace(moment or self._stuck(), triggers=cause.triggers))
         name = self.shelf.free_name()
         with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
-            finishing = _Recorded(self, place, raw, cause.why)
-            finishing.raw_tasks = raw_tasks
-            finishing.window = window
+            finishing = _Recorded(self, place, raws[0], cause)
+            finishing.raw_tasks = raws[1] if len(raws) > 1 else None
+            finishing.held, finishing.window = held, window
             taken = finishing.finish()
             self._write_account(beside, account)
             taken.account = Path(taken.output.parent, beside.name) if taken.output else None
@@ -400,9 +506,9 @@ class FlightRecorder(Recording):
         why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""
 
-    def _stuck(self) -> str:
+    def _stuck(self) -> Stuck:
         paths = [target.mount.path for target in self.plan.targets]
-        return self.account(stuck(machine.read(), paths))
+        return stuck(machine.read(), paths)
 
     def _write_account(self, place: Output, text: str) -> None:
         """Create a file as private as the recording beside it."""
@@ -424,11 +530,12 @@ class _Recorded(Finishing):
 
     outcome: Written
 
-    def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
+    def __init__(self, flight: FlightRecorder, place: Output, raw: Path, cause: Cause) -> None:
         of = flight
         super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, of.plan, place)
         self.pid = of.pid
-        self.outcome = Written(why=why, wanted_seconds=of.kept.seconds)
+        self.cause = cause
+        self.outcome = Written(why=cause.why, wanted_seconds=of.kept.seconds)
         self.flight = flight
         self.started = datetime.now(timezone.utc)
         self.made, self.scratch, self.raw = of.made, of.scratch, raw
@@ -448,8 +555,8 @@ class _Recorded(Finishing):
         merged = super()._merge(whole, session)
         held = merged["kept"]
         assert held is not None and self.window is not None
-        begin, end, overwritten = held
-        length, upto, since, buffer = self.window
+        begin, end, overwritten, _ = held
+        length, upto, since, buffer, _ = self.window
         self.outcome.seconds = max(end - begin, 0) / 1e9
         self.started = datetime.now(timezone.utc) - timedelta(
             seconds=(time.monotonic_ns() - begin) / 1e9
@@ -467,6 +574,11 @@ class _Recorded(Finishing):
             code = Code.RECORDER_BEGAN if first else Code.IN_ANOTHER_RECORDING
             self.missing.append(Reason(code, {}, figures))
         return merged
+
+    def _hand_over(self, whole: Path) -> None:
+        if self.cause.triggers and not self.outcome.requests:
+            raise Error("the recording would be empty", "the buffers hold no request any more")
+        super()._hand_over(whole)
 
     @property
     def request_seconds(self) -> str:

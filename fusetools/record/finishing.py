@@ -233,6 +233,8 @@ class Finishing(Things):
             inputs.append(str(self.raw_tasks))
         if self.ring and self.ring.output.exists():
             inputs.append(str(self.ring.output))
+        if self.held:
+            inputs.append(str(self.held))
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
             try:

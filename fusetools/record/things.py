@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.output import Output
@@ -89,9 +90,9 @@ class Things:
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
-        # Of overwriting buffers: ns that are wanted, up to when, from when on all was recorded, and
-        # bytes of a buffer; None: perf wrote all that happened.
-        self.window: tuple[int, int, int, int] | None = None
+        # Of overwriting buffers; None: perf wrote all that happened.
+        self.window: native.Window | None = None
+        self.held: Path | None = None  # what Now.held() returned, for that
         # From when to when perf and ftrace both recorded; None: perf alone did. ns
         self.span: tuple[int, int] | None = None
         # Of switches: with a stack of their own, with one of another alike, without.

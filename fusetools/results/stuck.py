@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusetools.reasons import Reason
+from fusetools.results.units import Seconds
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,21 @@ class StuckMount:
 
 
 @dataclass(frozen=True)
+class Trigger:
+    """A request that made a flight recorder look. ``seconds``: its age then, or how long it took;
+    ``in_flight``: it had not ended; ``error``: what it ended with."""
+
+    path: str
+    operation: str
+    pid: int | None
+    tid: int | None
+    comm: str
+    seconds: Seconds
+    in_flight: bool
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Why a hang may not have been seen. ``kind``: one of UNKNOWN; ``text``: a sentence; ``fix``: a
     command that shows more."""
@@ -154,7 +170,8 @@ UNKNOWN = ("time", "user", "pid_namespace", "fusectl", "lock")
 class Stuck:
     """``unplaced``: threads that wait in FUSE for an unknown mount; ``silent``: threads that could
     not be examined in time; ``unknown``: why it is not known whether something is stuck, empty if
-    it is known; ``unread``: mount namespaces whose mounts could not be read in time."""
+    it is known; ``unread``: mount namespaces whose mounts could not be read in time; ``triggers``:
+    why a flight recorder looked."""
 
     kernel: str
     mounts: tuple[StuckMount, ...]
@@ -166,6 +183,7 @@ class Stuck:
     unknown: tuple[Unknown, ...] = ()
     unread: int = 0
     mounting: tuple[Mounting, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
 
     JSON_SHOWN = ("stuck",)
 

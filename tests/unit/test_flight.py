@@ -10,7 +10,7 @@ import re
 import shlex
 import socket
 import time
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,49 @@ def test_unrecorded_mounts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_one_burst_makes_one_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written when no trigger follows, or before the buffers no longer hold its begin."""
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with looking(stream, "open > 300ms", seconds=30) as conditions:
+        conditions.quiet, conditions.longest = 0.5, 15.0
+        written = []
+        for number in range(200):  # a trigger each 0.2 s for 4 s
+            clock[0] = number / 5
+            stream.ended = [request("open", 311_000_000, unique=number)] if number < 20 else []
+            if cause := conditions.look():
+                written.append((clock[0], cause))
+                conditions.taken()
+        ((at, cause),) = written
+        assert at == pytest.approx(4.4)
+        assert len(cause.triggers) == 20
+        assert cause.triggers[0].seconds == 0.311 and not cause.triggers[0].in_flight
+        written.clear()
+        for number in range(200, 400):  # and one that does not end
+            clock[0] = number / 5
+            stream.ended = [request("open", 311_000_000, unique=number)]
+            if cause := conditions.look():
+                written.append((clock[0], cause))
+                conditions.taken()
+        assert [at for at, _ in written] == pytest.approx([55.0])
+
+
+def test_the_request_that_set_it_off_is_in_the_account() -> None:
+    stream = Stream()
+    with looking(stream, "open > 300ms", "errors(EIO)") as conditions:
+        conditions._connections[45] = "/mnt"
+        waits = request("open", 311_000_000)
+        del waits["marks"]["end"]
+        stream.open = [(waits, False)]
+        stream.ended = [request("read", 5, errno.EIO, unique=4)]
+        cause = conditions.look()
+    assert cause
+    assert [astuple(trigger) for trigger in cause.triggers] == [
+        ("/mnt", "open", 7, 8, "cat", 0.311, True, ""),
+        ("/mnt", "read", 7, 8, "cat", 5e-9, False, "EIO"),
+    ]
+
+
 def test_triggers_of_slow_and_failed_requests() -> None:
     stream = Stream()
     with looking(stream, "read > 1s", "errors(EIO)") as conditions:
@@ -321,6 +364,33 @@ def test_a_recorder_that_does_not_answer_yet_is_named(
 def test_buffers(seconds: float, cpus: int, buffer: int) -> None:
     assert flight.buffer_of(Flight(seconds=seconds), cpus) == buffer
     assert flight.buffer_of(Flight(seconds=seconds, buffer=1 << 20), cpus) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    "rate, cpus, own, buffer",
+    [
+        (1 << 20, 2, None, None),  # they hold it
+        (16 << 20, 2, None, 128 << 20),
+        (1 << 40, 2, None, 256 << 20),
+        (1 << 40, 32, None, 32 << 20),
+        (1 << 40, 64, None, None),  # they are as large as they may be
+        (16 << 20, 2, 1 << 28, None),
+    ],
+)
+def test_buffers_fit_the_measured_rate(
+    rate: float, cpus: int, own: int | None, buffer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "read", lambda *_, **__: "MemAvailable: 8388608 kB\n")
+    request = Flight(seconds=5, buffer=own)
+    assert flight.larger_buffer(request, cpus, None, rate) == buffer
+
+
+def test_buffers_take_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "read", lambda *_, **__: "MemAvailable: 524288 kB\n")
+    assert flight.larger_buffer(Flight(seconds=5), 2, None, 1 << 30) == 64 << 20
+    user = User(1000, 1000, "x", "/", "/bin/sh", ())
+    monkeypatch.setattr(Files, "read", lambda *_, **__: "")
+    assert flight.larger_buffer(Flight(seconds=5, keep=16), 2, user, 1 << 30) == 128 << 20
 
 
 def test_perf_overwrites() -> None:

@@ -112,6 +112,8 @@ pub struct Reader {
     chunk: usize,
     /// Time before which `records` leaves events out; 0: none are left out.
     since: u64,
+    /// Time from which on `records` leaves events out; MAX: none are left out.
+    until: u64,
 }
 
 impl Reader {
@@ -137,6 +139,7 @@ impl Reader {
             ids,
             chunk: if small { SMALL } else { CHUNK },
             since: 0,
+            until: u64::MAX,
         })
     }
 

@@ -264,9 +264,19 @@ fn write(
         .collect::<Result<Vec<_>, _>>()?;
     let mut extent = None;
     if let Some(window) = &extras.window {
-        for input in &mut opened {
+        let buffers = opened.len() - usize::from(window.held && opened.len() > 1);
+        let (buffers, held) = opened.split_at_mut(buffers);
+        for input in buffers {
             if let Input::Perf(reader) = input {
-                extent = Some(reader.keep(window)?);
+                // No second buffer adds what the first one no longer holds.
+                let since = extent.map_or(window.since, |first: Extent| first.begin);
+                let kept = reader.keep(&Window { since, ..*window })?;
+                extent.get_or_insert(kept);
+            }
+        }
+        for input in held {
+            if let (Input::Perf(reader), Some(extent)) = (input, &extent) {
+                reader.keep_before(extent.begin);
             }
         }
     }

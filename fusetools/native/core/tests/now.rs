@@ -221,3 +221,44 @@ fn waiting_callers_have_a_name() {
         assert_eq!(rows, [(label, 1)]);
     }
 }
+
+/// Requests in flight stay, however long ago they began, and so do those that were wanted, until they are taken.
+#[test]
+fn records_of_requests_in_flight_are_held() {
+    let wanted = Wanted {
+        operations: u64::MAX,
+        least: 40_000,
+        path: None,
+    };
+    let mut now = Now::new(
+        catalogue(),
+        Filters::default(),
+        Vec::new(),
+        false,
+        Some(wanted),
+    );
+    now.hold();
+    assert_eq!(now.held(), None);
+    let bytes = requests().pipe();
+    let mut upto = 0;
+    for piece in bytes.chunks(1000) {
+        now.feed(piece).unwrap();
+        upto += 1_000;
+        now.complete(upto.min(now.by_rounds()));
+    }
+    now.complete(u64::MAX);
+    let times = |held: Option<Vec<u8>>| -> Vec<u64> {
+        let reader = Reader::from_bytes(held.unwrap()).unwrap();
+        let records = reader.records().filter_map(|record| record.time);
+        records.collect()
+    };
+    let slow = (1..=200u64).filter(|n| n % 10 > 0 && 5_000 + n * n > 40_000);
+    let ended = slow.flat_map(|n| [n * 1_000, n * 1_000 + 5_000 + n * n]);
+    let in_flight = (10..=200).step_by(10).map(|n| n * 1_000);
+    let mut expected: Vec<u64> = in_flight.clone().chain(ended).collect();
+    expected.sort_unstable();
+    assert_eq!(times(now.held()), expected);
+    // What ended is taken once.
+    now.complete(u64::MAX);
+    assert_eq!(times(now.held()), in_flight.collect::<Vec<u64>>());
+}

@@ -71,6 +71,7 @@ const ALL: Window = Window {
     upto: 1_000,
     since: 0,
     buffer: 1 << 20,
+    held: false,
 };
 
 #[test]
@@ -224,4 +225,43 @@ fn a_recording_is_made_of_it() {
     assert_eq!(times, [300, 300, 400, 500, 600]); // the session has the first one's time
     assert_eq!(info.extent.map(|extent| extent.begin), Some(300));
     assert!(info.warnings.is_empty(), "{:?}", info.warnings);
+}
+
+/// Requests in flight are in the recording, however far the buffers reach back; none is there twice.
+#[test]
+fn what_is_held_precedes_the_buffers() {
+    let buffers = recording(&[(0, &[100, 300, 500]), (1, &[200, 400, 600])]);
+    let mut held = recording(&[]);
+    for time in [50, 250, 300, 500] {
+        let sample = Sample {
+            id: 21,
+            ..at(time, 0)
+        };
+        let mut event = held.events[0].clone();
+        event.ids = vec![21];
+        held.records.push(event.sample(&sample));
+    }
+    held.events.truncate(1);
+    held.events[0].ids = vec![21];
+    let folder = std::env::temp_dir().join(format!("fusetools-held-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| -> PathBuf { folder.join(name) };
+    std::fs::write(path("in"), buffers.bytes()).unwrap();
+    std::fs::write(path("held"), held.pipe()).unwrap();
+    let window = Window {
+        length: 700,
+        held: true,
+        ..ALL
+    };
+    let extras = Extras {
+        window: Some(window),
+        ..Extras::default()
+    };
+    let inputs = [path("in"), path("held")];
+    let info = merge_with(&inputs, &path("out"), "{}", &extras).unwrap();
+    let reader = Reader::open(&path("out")).unwrap();
+    let times: Vec<_> = reader.records().filter_map(|record| record.time).collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(times[1..], [50, 250, 300, 400, 500, 600]); // the session's is the first
+    assert_eq!(info.extent.map(|extent| extent.begin), Some(300));
 }

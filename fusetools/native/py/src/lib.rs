@@ -28,7 +28,7 @@ use fusetools_core::programs::files::{Files, Opener};
 use fusetools_core::programs::frames;
 use fusetools_core::programs::live;
 use fusetools_core::programs::spaces::MappedFile;
-use fusetools_core::reader::Window;
+use fusetools_core::reader::{Extent, Window};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::stitch::RequestCounts;
 use fusetools_core::write;
@@ -501,6 +501,32 @@ fn ring_collect(
     })
 }
 
+fn window_of((length, upto, since, buffer, held): (u64, u64, u64, u64, bool)) -> Window {
+    Window {
+        length,
+        upto,
+        since,
+        buffer,
+        held,
+    }
+}
+
+fn extent_tuple(extent: Extent) -> (u64, u64, bool, u64) {
+    (extent.begin, extent.end, extent.overwritten, extent.rate)
+}
+
+/// Return what `merge` would keep of this recording.
+#[pyfunction]
+fn kept(
+    py: Python<'_>,
+    path: PathBuf,
+    window: (u64, u64, u64, u64, bool),
+) -> PyResult<(u64, u64, bool, u64)> {
+    let extent = py.detach(|| Reader::open(&path)?.keep(&window_of(window)));
+    let error = |error: Error| CoreError::new_err(("cannot read the recording", error.to_string()));
+    extent.map(extent_tuple).map_err(error)
+}
+
 /// Read the vDSO. Call this before a process drops its privileges and merges.
 #[pyfunction]
 fn keep_vdso() {
@@ -524,7 +550,7 @@ fn merge<'py>(
     daemons: Option<Vec<i32>>,
     scope: Option<Vec<i32>>,
     threads: HashMap<i32, i32>,
-    window: Option<(u64, u64, u64, u64)>,
+    window: Option<(u64, u64, u64, u64, bool)>,
     span: Option<(u64, u64)>,
     opener: Option<Py<PyAny>>,
     packed: bool,
@@ -572,12 +598,7 @@ fn merge<'py>(
         daemons,
         scope,
         threads,
-        window: window.map(|(length, upto, since, buffer)| Window {
-            length,
-            upto,
-            since,
-            buffer,
-        }),
+        window: window.map(window_of),
         span,
         packed,
         private,
@@ -605,8 +626,7 @@ fn merge<'py>(
     result.set_item("stacks_ns", shares.ns)?;
     result.set_item("missing_switches", info.missing_switches)?;
     let extent = info.extent;
-    let extent = extent.map(|extent| (extent.begin, extent.end, extent.overwritten));
-    result.set_item("kept", extent)?;
+    result.set_item("kept", extent.map(extent_tuple))?;
     Ok(result)
 }
 
@@ -627,6 +647,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
+    module.add_function(wrap_pyfunction!(kept, module)?)?;
     module.add_function(wrap_pyfunction!(of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(tables::requests, module)?)?;

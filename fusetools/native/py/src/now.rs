@@ -71,6 +71,14 @@ impl Now {
         py.detach(|| inner.start(upto));
     }
 
+    fn hold(&mut self) {
+        self.inner.hold();
+    }
+
+    fn held<'py>(&mut self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.inner.held().map(|bytes| PyBytes::new(py, &bytes))
+    }
+
     fn set_paths(&mut self, with: bool) {
         self.inner.set_paths(with);
     }

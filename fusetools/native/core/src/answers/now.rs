@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::answers::slowest::NamedRequest;
 use crate::error::Error;
@@ -25,6 +25,8 @@ const MOST_LINES: usize = 1 << 16;
 /// Maximum number of remembered file names, and of requests without an end.
 const MOST_NAMES: usize = 1 << 19;
 const MOST_UNSURE: usize = 1 << 12;
+/// Wanted requests that have ended, whose records are held.
+const MOST_HELD: usize = 1 << 12;
 
 /// A request that has ended, with what the sums need. Times in ns.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +178,8 @@ struct Ended {
     /// Requests that end with one of these errors are wanted, too.
     failed_with: Vec<i32>,
     lines: VecDeque<NamedRequest>,
+    /// When wanted requests began and ended, while their records are held.
+    held: VecDeque<[u64; 2]>,
     dropped: u64,
     pathless: u64,
     requests: u64,
@@ -258,6 +262,11 @@ impl Listener for Ended {
         let fits = || wanted.is(story, duration, || known.path());
         match failed.then_some(true).or_else(fits) {
             Some(true) if self.lines.len() < MOST_LINES => {
+                if self.held.len() == MOST_HELD {
+                    self.held.pop_front();
+                }
+                let times = [Mark::Begin, Mark::End].map(|mark| story.at(mark).unwrap_or(0));
+                self.held.push_back(times);
                 self.lines.push_back(NamedRequest::new(known, duration));
             }
             Some(true) => self.dropped += 1,
@@ -278,6 +287,7 @@ pub struct Now {
     observer: Option<Observer<Ended>>,
     ended: Option<Ended>,
     upto: u64,
+    holds: bool,
 }
 
 impl Now {
@@ -307,12 +317,14 @@ impl Now {
                 wanted,
                 failed_with: Vec::new(),
                 lines: VecDeque::new(),
+                held: VecDeque::new(),
                 dropped: 0,
                 pathless: 0,
                 requests: 0,
                 errors: 0,
             }),
             upto: 0,
+            holds: false,
         }
     }
 
@@ -330,7 +342,29 @@ impl Now {
         self.tell();
         if let Some(observer) = &mut self.observer {
             observer.bound(MOST_NAMES, MOST_UNSURE);
+            if self.holds {
+                let mut times = FxHashSet::default();
+                observer.under_way(|known, _| times.extend(known.story.at(Mark::Begin)));
+                times.extend(observer.listener().held.iter().flatten());
+                self.stream.retain(upto, &times);
+            }
         }
+    }
+
+    /// From here on hold the records of requests in flight, and of wanted ones.
+    pub fn hold(&mut self) {
+        self.holds = true;
+        self.stream.keep_records();
+    }
+
+    /// Return a recording of what is held: begins of requests in flight; begins and ends of wanted requests since the
+    /// last time. None: nothing is held.
+    pub fn held(&mut self) -> Option<Vec<u8>> {
+        let held = self.stream.held();
+        if let Some(ended) = self.ended() {
+            ended.held.clear();
+        }
+        held
     }
 
     /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.

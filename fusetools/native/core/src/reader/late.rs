@@ -21,7 +21,10 @@ impl Reader {
                 record::USER.. => {}
                 _ => {
                     let record = self.record(header, self.block(at..at + header.size));
-                    if let Some(time) = record.time.filter(|_| !record.left_out(self.since)) {
+                    if let Some(time) = record
+                        .time
+                        .filter(|_| !record.left_out(self.since, self.until))
+                    {
                         if time < rounds.complete {
                             late.push((time, at));
                         }

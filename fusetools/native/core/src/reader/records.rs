@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
                 self.block = None;
             }
             let record = self.reader.record(header, bytes);
-            if !record.left_out(self.reader.since) {
+            if !record.left_out(self.reader.since, self.reader.until) {
                 return Some(record);
             }
         }

@@ -11,6 +11,15 @@ pub struct Stream {
     /// Bytes not read yet: the head, later less than a record.
     rest: Vec<u8>,
     begun: Option<Begun>,
+    spool: Option<Spool>,
+}
+
+/// Records as perf wrote them: those that are not complete yet, and a few that stay.
+#[derive(Default)]
+struct Spool {
+    new: Vec<u8>,
+    /// Samples by their time.
+    kept: Vec<(u64, Box<[u8]>)>,
 }
 
 struct Begun {
@@ -27,7 +36,52 @@ impl Stream {
             catalogue,
             rest: Vec::new(),
             begun: None,
+            spool: None,
         }
+    }
+
+    /// Keep the records of samples, until `retain`.
+    pub fn keep_records(&mut self) {
+        self.spool.get_or_insert_default();
+    }
+
+    /// Discard the samples up to a time, except those of these times.
+    pub fn retain(&mut self, upto: u64, times: &FxHashSet<u64>) {
+        let (Some(begun), Some(spool)) = (&self.begun, &mut self.spool) else {
+            return;
+        };
+        spool.kept.retain(|(time, _)| times.contains(time));
+        let mut later = Vec::new();
+        let mut at = 0;
+        while let Ok(header) = Header::at(&spool.new, at) {
+            let bytes = &spool.new[at..at + header.size];
+            let extra = header.extra(&spool.new, at);
+            at = file::range_end(at, header.size, extra).unwrap_or(usize::MAX);
+            if header.kind != record::SAMPLE {
+                continue;
+            }
+            let attr = begun.plan.ids.of_sample(bytes);
+            let attr = attr.and_then(|event| begun.reader.parts.attrs.get(event));
+            let Some(time) = attr.and_then(|attr| u64_at(bytes, attr.layout.time)) else {
+                continue;
+            };
+            if time > upto {
+                later.extend_from_slice(bytes);
+            } else if times.contains(&time) {
+                spool.kept.push((time, bytes.into()));
+            }
+        }
+        spool.new = later;
+    }
+
+    /// Return a recording of the samples that `retain` kept. None: there are none.
+    pub fn held(&self) -> Option<Vec<u8>> {
+        let (begun, spool) = (self.begun.as_ref()?, self.spool.as_ref()?);
+        let mut kept: Vec<&(u64, Box<[u8]>)> = spool.kept.iter().collect();
+        kept.first()?;
+        kept.sort_by_key(|(time, _)| *time);
+        let records = kept.iter().flat_map(|(_, bytes)| bytes.iter());
+        Some(begun.reader.bytes.iter().chain(records).copied().collect())
     }
 
     /// Add the next bytes. Error: they are not perf's stream, or damaged.
@@ -58,6 +112,9 @@ impl Stream {
         };
         let whole = whole_records(&self.rest);
         let part = begun.plan.read(&self.rest[..whole], 0, whole);
+        if let Some(spool) = &mut self.spool {
+            spool.new.extend_from_slice(&self.rest[..whole]);
+        }
         let (next, damage) = (part.next, damage(&part.end));
         begun.order.add(part);
         if let Some(why) = damage {

@@ -15,6 +15,8 @@ pub struct Window {
     pub since: u64,
     /// Size of each CPU's buffer in bytes.
     pub buffer: u64,
+    /// Whether the last input is no buffer, but holds what `Now::held` returns.
+    pub held: bool,
 }
 
 /// Part of a window that was recorded.
@@ -24,6 +26,8 @@ pub struct Extent {
     pub end: u64,
     /// It would begin earlier with larger buffers.
     pub overwritten: bool,
+    /// Bytes per second of the CPU with the most.
+    pub rate: u64,
 }
 
 impl Reader {
@@ -55,20 +59,35 @@ impl Reader {
         let filled = |&&(bytes, _): &&(u64, u64)| bytes.saturating_add(RECORD_MAX) > window.buffer;
         let whole = buffers.values().filter(filled).map(|(_, oldest)| *oldest);
         let whole = whole.max().unwrap_or(0);
+        let rate = |(bytes, oldest): &(u64, u64)| {
+            let ns = window.upto.saturating_sub((*oldest).max(window.since));
+            u128::from(*bytes) * 1_000_000_000 / u128::from(ns.max(1_000_000))
+        };
+        let rate = buffers.values().map(rate).max().unwrap_or(0);
         let wanted = window.upto.saturating_sub(window.length).max(window.since);
         self.since = wanted.max(whole).max(1);
         Ok(Extent {
             begin: self.since,
             end: window.upto,
             overwritten: whole > wanted,
+            rate: u64::try_from(rate).unwrap_or(u64::MAX),
         })
     }
 }
 
+impl Reader {
+    /// Leave out of `records` what the buffers hold: they begin at this time.
+    pub fn keep_before(&mut self, begin: u64) {
+        self.until = begin;
+    }
+}
+
 impl Record<'_> {
-    /// Return whether the record is left out of a recording that begins at `since` (0: at the file's beginning).
-    pub(super) fn left_out(&self, since: u64) -> bool {
+    /// Return whether the record is left out of a recording that begins at `since` (0: at the file's beginning), or
+    /// that ends before `until`.
+    pub(super) fn left_out(&self, since: u64, until: u64) -> bool {
         match self.kind {
+            _ if until != u64::MAX => self.time.is_none_or(|time| time >= until),
             _ if since == 0 => false,
             record::LOST | record::LOST_SAMPLES => true,
             record::COMM | record::FORK | record::MMAP | record::MMAP2 => false,
