@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from fusetools.figures import plural
@@ -28,6 +29,8 @@ INSTALLERS = (
 NO_UPROBES = Reason(
     Code.NO_UPROBES, fix="boot a kernel built with CONFIG_UPROBE_EVENTS=y", layer="daemon"
 )
+# Reports the connection of FUSE's descriptors in fdinfo (Linux 6.18)
+SHOWS_CONNECTION = "fuse_dev_show_fdinfo"
 _PRIVILEGED = "run it outside of the container, or in a privileged one"
 
 
@@ -226,7 +229,12 @@ def _advice(facts: HostFacts) -> list[Advice]:
             continue  # nothing here answers it, and its requests can be recorded
         if mount.daemon_pid is None:
             problem = f"the daemon of {mount.path} is not known"
-            advice.append(Advice(problem, "fusetools record --pid PID -- …", bool(none)))
+            fix = "fusetools record --pid PID -- …"
+            if SHOWS_CONNECTION in facts.kallsyms_fuse:  # so PID is none that runs here
+                problem += ": no process that can be seen here has the connection open"
+                fix = "run fusetools where the daemon runs; if it has ended: "
+                fix += f"umount -l {shlex.quote(mount.path)}"
+            advice.append(Advice(problem, fix, bool(none)))
         elif not traceable(mount):
             problem = f"{mount.path}: the files of {mount.comm} cannot be reached from here"
             advice.append(

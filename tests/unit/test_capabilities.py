@@ -132,7 +132,14 @@ def test_doctor_lists_missing_requirements(
         ),
         ({"addresses": False}, "sysctl kernel.kptr_restrict=0"),
         ({"own_events": ("fuse_daemon/x",)}, "fusetools clean   # once no recording runs"),
-        ({"mounts": (GOOD, NO_DAEMON)}, "fusetools record --pid PID -- …"),
+        (
+            {"mounts": (GOOD, NO_DAEMON)},
+            f"run fusetools where the daemon runs; if it has ended: umount -l {NO_DAEMON.path}",
+        ),
+        (  # a kernel that does not show whose connections descriptors are
+            {"mounts": (GOOD, NO_DAEMON), "kallsyms_fuse": ("fuse_get_req",)},
+            "fusetools record --pid PID -- …",
+        ),
         ({"mounts": (GOOD, OUT_OF_REACH)}, "run fusetools as root, outside of containers"),
     ],
 )
