@@ -34,6 +34,13 @@ def span(value: str) -> int:
     return round(float(match[1]) * NS[match[2] or "s"])
 
 
+def length(value: str) -> int:
+    """A duration in ns, from text with a unit: 10ms, 1.5s. '10' could mean either."""
+    if re.fullmatch(r"[\d.]*[1-9][\d.]*", value):
+        raise click.BadParameter(f"{value!r} has no unit: write {value}ms or {value}s")
+    return span(value)
+
+
 def seconds(value: str) -> float:
     """A positive number of seconds."""
     try:
@@ -133,10 +140,10 @@ mounts_option = click.option(
 min_option = click.option(
     "--min",
     "least",
-    type=span,
+    type=length,
     default="0",
     metavar="TIME",
-    help="Show only requests that took TIME or longer (0.5, 10ms, 200us).",
+    help="Show only requests that took TIME or longer (10ms, 200us, 1.5s).",
 )
 
 

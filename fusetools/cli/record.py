@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -302,7 +303,9 @@ def command(
     if options.flight:
         _fly(options, options.flight, as_json)
         return
-    outcome = waiting.record(options, sys.argv[1:], _began, warn, _waited)
+    endless = isinstance(options.kind, Daemons) and duration is None
+    began = partial(_began, more=" (Ctrl-C ends)") if endless else _began
+    outcome = waiting.record(options, sys.argv[1:], began, warn, _waited)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
@@ -384,7 +387,7 @@ def _say(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def _began(plan: ProbePlan, removed: Removed) -> None:
+def _began(plan: ProbePlan, removed: Removed, more: str = "") -> None:
     if removed.what:
         _say(f"fusetools: removed what a killed recording left: {', '.join(removed.what)}")
     mounts = ", ".join(
@@ -393,7 +396,7 @@ def _began(plan: ProbePlan, removed: Removed) -> None:
         else f"{target.mount.path} (daemon unknown)"
         for target in plan.targets
     )
-    _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}")
+    _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}{more}")
 
 
 def _ended(options: Options, outcome: Outcome) -> None:

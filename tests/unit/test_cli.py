@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import click
 import pytest
@@ -17,7 +17,9 @@ from click.testing import CliRunner
 
 from fusetools import __version__, cli, errors
 from fusetools.cli.options import coloured
+from fusetools.plan.planner import ProbePlan
 from fusetools.printable import printable
+from fusetools.record.state import Removed
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
@@ -280,6 +282,7 @@ def test_all_output_goes_through_say() -> None:
         (["top", "--older", "inf"], "'inf' is not a number of 0 or more"),
         (["record", "--keep", "0"], "'0' is not a number from 1 to 10,000"),
         (["show", "0"], "'0' is not a number from 1 to 18,446,744,073,709,551,615"),
+        (["slow", "--min", "10"], "'10' has no unit: write 10ms or 10s"),
         (["trace", "--min", "1h"], "'1h' is not a time: write seconds (1.5) or 1500ms"),
         (["trace", "--pid", "0"], "'0' is not a process ID"),
         (["record", "--max-size", "1"], "'1' is not a size of 1M or more: write 500M or 2G"),
@@ -295,3 +298,20 @@ def test_stuck_mounts_are_red() -> None:
         coloured("/mnt: STUCK: 1 request") == f"/mnt: {click.style('STUCK', fg='red')}: 1 request"
     )
     assert coloured("/mnt/STUCK: quiet") == "/mnt/STUCK: quiet"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "endless"),
+    [((), True), (("--duration", "1"), False), (("--", "true"), False), (("--attach", "1"), False)],
+)
+def test_a_recording_without_an_end_says_how_to_end_it(
+    arguments: tuple[str, ...], endless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(_options: object, _arguments: object, tell: Any, *_: object) -> None:
+        tell(ProbePlan((), (), ()), Removed((), ()))
+        raise errors.Error("nothing was recorded", "")
+
+    monkeypatch.setattr("fusetools.record.waiting.record", record)
+    _, _, said = run("record", *arguments)
+    assert "fusetools: tracing " in said
+    assert ("(Ctrl-C ends)" in said) is endless
