@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -50,7 +51,7 @@ class Tracefs:
         The kernel refuses that with EBUSY while one is recorded. Of an event of several probes it
         frees all but the last before it looks (unregister_trace_uprobe() in
         kernel/trace/trace_uprobe.c): whoever records it then has the daemon run into freed memory.
-        So those are left alone while anybody may record them.
+        So those are left alone while anybody records them.
         """
         left = list(events)
         if not (self.root / "events").exists():
@@ -69,9 +70,27 @@ class Tracefs:
         lines = self._read("uprobe_events").split("\n")
         made = Counter(line.partition(" ")[0].partition(":")[2].replace("/", ":") for line in lines)
         shared = {event for event in events if made[event] > 1}
+        on = {event for event in shared if self._is_on(event)}
         if shared and self._recorders():
-            return shared
-        return {event for event in shared if self._is_on(event)}
+            on |= {event for event in shared - on if self._perf_has(event)}
+        return on
+
+    def _perf_has(self, event: str) -> bool:
+        """Return whether perf has a uprobe event open, or this cannot be known.
+
+        The kernel does not switch such an event on for ftrace: EINTR, probe_event_enable() in
+        kernel/trace/trace_uprobe.c. If it does, no task passes the filter.
+        """
+        place = self.root / "events" / event.replace(":", "/", 1)
+        try:
+            _write_once(place / "filter", "common_pid == 0")
+            _write_once(place / "enable", "1")
+        except OSError:
+            with contextlib.suppress(OSError):
+                _write_once(place / "filter", "0")
+            return True
+        self._switch(event, False)
+        return False
 
     def _is_on(self, event: str) -> bool:
         place = f"events/{event.replace(':', '/', 1)}/enable"
@@ -196,6 +215,18 @@ class Tracefs:
         """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
         errors = [line for line in self._read("error_log").splitlines() if "error:" in line]
         return errors[-1].partition("error:")[2].strip() if errors else ""
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write to a file of tracefs. os.write() would try again after EINTR, endlessly."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if libc.write(descriptor, text.encode(), len(text)) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
 
 
 def mount() -> bool:

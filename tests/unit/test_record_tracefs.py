@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,10 +78,11 @@ p:fuse_daemon/bundle_1 /lib/libx.so:0x0000000000000014 number=\\2:u16
 """
 
 
-def test_probes_of_one_event_stay_while_it_may_be_recorded(
+def test_probes_of_one_event_stay_while_it_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel would free them; it refuses to remove an event of a single probe."""
+    """The kernel would free them; it refuses to remove an event of a single probe. Another
+    recording, of other events, does not prevent the removal."""
     (tmp_path / "uprobe_events").write_text(UPROBES)
     other = tmp_path / "instances" / "another"
     for place in (tmp_path, other):
@@ -87,14 +90,31 @@ def test_probes_of_one_event_stay_while_it_may_be_recorded(
         (place / "events/fuse_daemon/bundle_1/enable").write_text("0\n")
     users: list[int] = []
     monkeypatch.setattr(tracefs, "recorders", lambda _files, _since: users)
+    refused: list[str] = []
+
+    def once(path: Path, text: str) -> None:
+        if path.name in refused:
+            raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+        path.write_text(text)
+
+    monkeypatch.setattr(tracefs, "_write_once", once)
     written: list[str] = []
     fs = Tracefs(str(tmp_path))
     monkeypatch.setattr(fs, "_write", lambda _event, line: written.append(line))
     both = ["fuse_daemon:bundle_1", "fuse_daemon:alone"]
 
     users.append(4711)
+    refused.append("enable")
     assert fs.remove(both, 0.0) == both[:1]
     assert written == ["-:fuse_daemon/alone"]
+    own = tmp_path / "events/fuse_daemon/bundle_1"
+    assert (own / "filter").read_text() == "0"
+    refused.clear()
+    assert fs.remove(both[:1], 0.0) == []
+    assert written[1:] == ["-:fuse_daemon/bundle_1"]
+    assert (own / "enable").read_text() == "0"
+    assert (own / "filter").read_text() == "common_pid == 0"  # while it was on
+    written.pop()
     users.clear()
     for told in ("1\n", "0*\n"):
         (other / "events/fuse_daemon/bundle_1/enable").write_text(told)
