@@ -44,8 +44,9 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     while True:
         moment = machine.read()
         known = {p for c in moment.connections for p in (c.path, *c.also)}
+        being_mounted = {mounter.path for mounter in moment.mounting}
         for path in paths:
-            if path not in known:
+            if path not in known | being_mounted:
                 there = ", ".join(sorted(known)[:5])
                 raise Error(
                     f"no FUSE file system is mounted on {path}",

@@ -77,7 +77,11 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
         notes=moment.notes,
         unknown=verdict.unknown(moment, results, not paths, diagnosis.unheld),
         unread=moment.unread,
-        mounting=tuple(filter(None, map(diagnosis.mounting, moment.mounting))) if not paths else (),
+        mounting=tuple(
+            mounting
+            for mounter in moment.mounting
+            if (not paths or mounter.path in paths) and (mounting := diagnosis.mounting(mounter))
+        ),
     )
 
 

@@ -199,8 +199,9 @@ def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
         helper.chmod(0o755)
         with subprocess.Popen([helper, "source", "/mnt/odd"]) as mounter:
             time.sleep(LONG)
-            _, result = stuck()
-            (found,) = [m for m in result["mounting"] if m["pid"] == mounter.pid]
+            _, result = stuck("--mount", "/mnt/odd")
+            (found,) = result["mounting"]
+            assert found["pid"] == mounter.pid
             server.close()  # ends all processes below the helper
             assert found["path"] == "/mnt/odd"
             subject = found["reason"]["subject"]

@@ -1029,6 +1029,8 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
     assert (subject["tid"], subject["wait"]) == (702, Code.WAIT_DESCRIPTOR.value)
     assert "10.0.0.1:53" in str(subject["doing"])
     assert "mount.cvmfs (pid 700) mounts /cvmfs/x" in " ".join(render(result).split())
+    assert stuck(before, ["/cvmfs/x"]).mounting == result.mounting
+    assert not stuck(before, ["/cvmfs/y"]).mounting
     young = replace(before, processes=(replace(helper, since=4.0), client))
     assert stuck(young).mounting and not stuck(young).stuck
     # A process that only has the device open may have done so for long.
