@@ -15,6 +15,7 @@ from fusetools.core import native
 from fusetools.errors import Error, merging
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
+from fusetools.host.full import full
 from fusetools.host.limits import limits
 from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
@@ -101,6 +102,10 @@ class Finishing(Things):
         self._new_mounts()
         self.peers = tuple(self._connected())
         self.limits = limits([target.mount.connection for target in self.plan.targets])
+        for pid in self.daemons:
+            for place in full(pid):
+                text = f"the file system on {place} is full, where the daemon (pid {pid}) has files"
+                outcome.warnings.append(text)
         if self._written() == 0:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
