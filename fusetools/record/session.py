@@ -63,6 +63,7 @@ from fusetools.record.scratch import DATA, RING, TASKS, Scratch
 from fusetools.record.signals import ENDING, arrived, held_signals, with_parent
 from fusetools.record.slices import Slices
 from fusetools.record.state import Removed, started
+from fusetools.record.switches import perf_misses_switches
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome
@@ -208,8 +209,10 @@ class Recording(Probing, Finishing):
             self.workload = Workload(options.command, self.user, os.environ, options.log)
             if any(event.workload for event in self.plan.events):
                 group = self._cgroup(self.workload.pid)
-            if group is None and not self.ring:  # everybody's: their switches are enough
-                self.plan = replace(self.plan, switch_records=False)
+        if group is None and not self.ring and any(e.name == SWITCH for e in self.plan.events):
+            assert self.facts.perf is not None
+            misses = perf_misses_switches(self.facts.perf, self.scratch)
+            self.plan = replace(self.plan, switch_records=misses)
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
