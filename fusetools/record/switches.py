@@ -1,5 +1,7 @@
-"""Whether the kernel reports each switch by its tracepoint: some do not call it in the idle thread
-of a CPU, and whoever runs next there has no switch-in."""
+"""Test of the kernel's switch tracepoint.
+
+Some kernels do not call it in the idle thread of a CPU: the next thread there has no switch-in.
+"""
 
 from __future__ import annotations
 

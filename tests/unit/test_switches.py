@@ -1,4 +1,4 @@
-"""Whether the kernel reports each switch, by what perf counts."""
+"""Test of the kernel's switch tracepoint by perf's counts."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ fn records_of_requests_in_flight_are_held() {
     let mut expected: Vec<u64> = in_flight.clone().chain(ended).collect();
     expected.sort_unstable();
     assert_eq!(times(now.held()), expected);
-    // What ended is taken once.
+    // Ended requests are taken once.
     now.complete(u64::MAX);
     assert_eq!(times(now.held()), in_flight.collect::<Vec<u64>>());
 }

@@ -15,7 +15,7 @@ pub struct Window {
     pub since: u64,
     /// Size of each CPU's buffer in bytes.
     pub buffer: u64,
-    /// Whether the last input is no buffer, but holds what `Now::held` returns.
+    /// True if the last input is no buffer, but what `Now::held` returned.
     pub held: bool,
 }
 
