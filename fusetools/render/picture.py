@@ -28,13 +28,14 @@ def picture(
             "its name has no known suffix",
             f"-o flame.html   (or {flame.FORMATS.partition(', ')[2]})",
         )
-    after = flame.Folded(shown.stacks, shown.unit)
+    # The tracer's own functions differ by what was recorded, not by what ran.
+    after = flame.Folded(shown.untraced() if earlier else shown.stacks, shown.unit)
     graph: flame.Graph = after
     kinds = flame.Kinds(shown.kinds.get, KINDS)
     name, subtitle = title(shown), summary(shown)
     try:
         if earlier is not None:
-            before = flame.Folded(earlier.stacks, earlier.unit)
+            before = flame.Folded(earlier.untraced(), earlier.unit)
             graph = flame.diff(before, after, normalise=normalise)
             kinds = flame.Kinds({**earlier.kinds, **shown.kinds}.get, KINDS)
             subtitle += f", before {summary(earlier)} ({earlier.facts.name})"

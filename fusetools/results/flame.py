@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +21,14 @@ STATES = ("blocked", "runnable", "preempted", "blocked_or_runnable")
 
 # Kinds of frames, in the order of a flame graph's legend.
 KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library", "program")
+
+
+# Functions by which the kernel records: of perf, ftrace, kprobes and uprobes.
+TRACER = re.compile(
+    r"(__)?(arch_)?(perf|ftrace|kprobe|kretprobe|uprobe|uretprobe|fprobe|rethook|ring_buffer)_"
+    r"|handle_swbp|handler_chain|function_graph_|trace_(event|buffer|call)_|get_perf_callchain"
+)
+IN_KERNEL = ("FUSE", "VFS", "kernel", "scheduler", "system call")  # of KINDS
 
 
 class Amount(NamedTuple):
@@ -117,6 +126,18 @@ class Stacks:
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self.graph, self.selection)))
         return f"<Stacks of {self.facts.name}: {what}, {len(self.stacks)} stacks>"
+
+    def untraced(self) -> dict[str, float]:
+        """Return the stacks without those in functions of the tracer itself."""
+
+        def is_tracer(name: str) -> bool:
+            return self.kinds.get(name) in IN_KERNEL and bool(TRACER.match(name))
+
+        return {
+            stack: weight
+            for stack, weight in self.stacks.items()
+            if not any(map(is_tracer, stack.split(";")))
+        }
 
     def _repr_html_(self) -> str:
         heaviest = sorted(self.stacks.items(), key=lambda item: -item[1])

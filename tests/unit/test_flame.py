@@ -30,6 +30,8 @@ from fusetools.cli.flame import command as flame_command
 from fusetools.errors import Error
 from fusetools.flame import FORMATS
 from fusetools.reasons import Code
+from fusetools.render.picture import picture
+from fusetools.render.text.flame import render
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
@@ -479,6 +481,30 @@ def test_pictures(demo: Path, run: Invoke) -> None:
         assert f"{';'.join(stack.split(';')[::-1])} {weight}\n" in Path("a.folded").read_text()
     failed = run("flame", "--offcpu", "-i", "demo.data", "-o", "a.png")
     assert failed.exit_code == 1 and "cannot draw a.png" in failed.output
+
+
+def test_a_difference_leaves_the_tracer_out(demo: Path) -> None:
+    """What recording costs differs by what was recorded. Few samples differ by chance."""
+    shown = fusetools.open(str(demo / "demo.data")).stacks("on-cpu")
+    traced = {
+        "cat;read;handle_swbp;uprobe_perf_func": 100.0,
+        "cat;read;perf_trace_run_bpf_submit": 50.0,
+        "cat;perf_tool_main": 8.0,
+        "cat;read": 10.0,
+    }
+    kinds = dict.fromkeys(("read", "handle_swbp", "perf_trace_run_bpf_submit"), "kernel")
+    kinds["perf_tool_main"] = "program"
+    before = replace(shown, stacks=traced, kinds=kinds, unit="us", count=500)
+    assert before.untraced() == {"cat;perf_tool_main": 8.0, "cat;read": 10.0}
+    after = replace(before, stacks={"cat;read": 20.0}, count=99)
+    lines = picture(after, before, "-").splitlines()
+    assert lines == ["cat;perf_tool_main 8 0", "cat;read 10 20"]
+    text = " ".join(render(after, before, "flame.svg").split())
+    assert "left out: the tracer's own functions, 150 us before, 0 ns now" in text
+    assert "warning: few samples (500 before, 99 now): differences may be chance" in text
+    text = render(replace(after, count=100), replace(before, stacks=after.stacks), "flame.svg")
+    assert "left out: the tracer" not in text and "warning: few" not in text
+    assert "handle_swbp" in picture(before, None, "-")  # one recording shows all
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusetools.figures import duration, number, plural
+from fusetools.figures import NS, duration, number, plural
 from fusetools.printable import printable
 from fusetools.reasons import Reason
 from fusetools.render.text.footer import footer
@@ -27,6 +27,7 @@ _COUNTED = {
     "requests": "request",
     "graph": "call",
 }
+FEW = 100  # fewer of these differ by chance: the sampling error of a tenth of them is a third
 
 
 def title(shown: Stacks) -> str:
@@ -76,6 +77,8 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     if earlier is not None:
         before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
         output += prose(before, rest="  ")
+        for line in _compared(shown, earlier):
+            output += prose(line, rest="  ")
     for line in details(shown):
         output += prose(line, rest="  ")
     for note in shown.notes:
@@ -83,6 +86,23 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
         # Commands are not wrapped: users copy them.
         output += [f"  {fix(note)}"] if note.fix else []
     return lines([*output, *footer(shown.facts)])
+
+
+def _compared(shown: Stacks, earlier: Stacks) -> Iterator[str]:
+    """Yield what to know about a difference of two flame graphs."""
+    each = [(of, sum(of.stacks.values()) - sum(of.untraced().values())) for of in (earlier, shown)]
+    if any(weight for _, weight in each):
+        before, after = (_weight(of, weight) for of, weight in each)
+        yield f"left out: the tracer's own functions, {before} before, {after} now"
+    if min(shown.count, earlier.count) < FEW:
+        counts = f"{number(earlier.count)} before, {number(shown.count)} now"
+        yield f"warning: few {_COUNTED[shown.graph]}s ({counts}): differences may be chance"
+
+
+def _weight(of: Stacks, weight: float) -> str:
+    if of.unit == "samples":
+        return number(round(weight))
+    return duration(round(weight * NS[of.unit]))
 
 
 def details(shown: Stacks) -> list[str]:
