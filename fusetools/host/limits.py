@@ -14,6 +14,8 @@ CHANGES = {
     "congestion_threshold": "echo N > /sys/fs/fuse/connections/{connection}/congestion_threshold",
     "read_ahead_kb": "echo N > /sys/class/bdi/{device}/read_ahead_kb",
     "max_read": "mount it with -o max_read=BYTES",
+    "max_pages_limit": "sysctl fs.fuse.max_pages_limit=N   (before it is mounted)",
+    "request_timeout_s": "sysctl fs.fuse.default_request_timeout=SECONDS   (before it is mounted)",
 }
 
 
@@ -32,6 +34,9 @@ def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, 
     option."""
     files = files or Files(Path("/"))
     options = _options(files)
+    # Of all mounts, at most: what a daemon asked for in its answer to INIT is not shown.
+    pages = _number(files.read("/proc/sys/fs/fuse/max_pages_limit", quiet=True))
+    timeout = request_timeout(files)
     found: dict[int, dict[str, int]] = {}
     with fusectl() as (_, directory):
         for connection in connections:
@@ -44,8 +49,24 @@ def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, 
             own["read_ahead_kb"] = _number(ahead)
             if at in options:
                 own["max_read"] = _number(options[at].get("max_read", "0"))
+                own["max_pages_limit"] = pages
+                own["request_timeout_s"] = timeout or None
             found[connection] = {name: n for name, n in own.items() if n is not None}
     return found
+
+
+def request_timeout(files: Files) -> int:
+    """Return the seconds after which the kernel aborts a new mount with an unanswered request; 0:
+    never.
+
+    See fs/fuse/inode.c, init_server_timeout() (Linux 6.15).
+    """
+    texts = (
+        files.read(f"/proc/sys/fs/fuse/{name}_request_timeout", quiet=True)
+        for name in ("default", "max")
+    )
+    limit = min(filter(None, map(_number, texts)), default=0)
+    return max(limit, 15) if limit else 0
 
 
 def _options(files: Files) -> dict[str, dict[str, str]]:

@@ -20,6 +20,7 @@ from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
 from fusetools.host.fusectl import counter, fusectl
+from fusetools.host.limits import request_timeout
 from fusetools.host.mounts import (
     BEYOND,
     named_mounts,
@@ -195,7 +196,7 @@ class _Reader(Asker):
             unread=self.unread,
             autofs=bool(parse_autofs(self.mountinfo)),
             own=own_processes(census.rows.values()),
-            timeout=_request_timeout(),
+            timeout=request_timeout(Files(Path("/"))),
             mounting=self._mounters(mounting),
         )
 
@@ -922,21 +923,6 @@ def _target(command: list[str], comm: str) -> str:
     at = next((n for n, word in enumerate(command) if word.rpartition("/")[2] == comm), None)
     words = command[at + 1 : at + 3] if at is not None else []
     return words[1] if len(words) == 2 and words[1].startswith("/") else ""
-
-
-def _request_timeout() -> int:
-    """Return the seconds after which the kernel aborts a new mount with an unanswered request; 0:
-    never.
-
-    See fs/fuse/inode.c, init_server_timeout() (Linux 6.15).
-    """
-    texts = (
-        children.text(f"/proc/sys/fs/fuse/{name}_request_timeout").strip()
-        for name in ("default", "max")
-    )
-    default, most = (int(text) if text.isdecimal() else 0 for text in texts)
-    limit = min(filter(None, (default, most)), default=0)
-    return max(limit, 15) if limit else 0
 
 
 # System calls of a process that only supervises another one: it waits for a child or a signal.

@@ -25,6 +25,9 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("sys/class/bdi/0:45/read_ahead_kb", "128\n"),
         ("connections/45/max_background", "12\n"),
         ("connections/45/congestion_threshold", "9\n"),
+        ("proc/sys/fs/fuse/max_pages_limit", "256\n"),
+        ("proc/sys/fs/fuse/default_request_timeout", "0\n"),
+        ("proc/sys/fs/fuse/max_request_timeout", "60\n"),
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,11 +41,27 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "congestion_threshold": 9,
         "read_ahead_kb": 128,
         "max_read": 65536,
+        "max_pages_limit": 256,
+        "request_timeout_s": 60,
     }
-    assert found[46] == {"max_read": 0} and found[47] == {}
+    assert found[46] == {"max_read": 0, "max_pages_limit": 256, "request_timeout_s": 60}
+    assert found[47] == {}
     change = limits.change("max_background", 45)
     assert change == "echo N > /sys/fs/fuse/connections/45/max_background"
     assert limits.change("read_ahead_kb", 45) == "echo N > /sys/class/bdi/0:45/read_ahead_kb"
+
+
+@pytest.mark.parametrize(
+    ("default", "most", "seconds"),
+    [("0", "0", 0), ("", "", 0), ("5", "0", 15), ("120", "60", 60), ("0", "70", 70)],
+)
+def test_the_request_timeout(tmp_path: Path, default: str, most: str, seconds: int) -> None:
+    folder = tmp_path / "proc/sys/fs/fuse"
+    folder.mkdir(parents=True)
+    for name, text in (("default", default), ("max", most)):
+        if text:
+            (folder / f"{name}_request_timeout").write_text(f"{text}\n")
+    assert limits.request_timeout(Files(tmp_path)) == seconds
 
 
 def test_a_session_keeps_the_limits() -> None:

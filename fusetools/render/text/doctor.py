@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fusetools.figures import plural
+from fusetools.figures import number, plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
-from fusetools.render.text.layout import prose
+from fusetools.render.text.layout import prose, table
 from fusetools.render.text.stuck import client
 from fusetools.results.doctor import Doctor
 
@@ -26,8 +26,10 @@ def render(result: Doctor) -> str:
         lines += _prose(mount.stacks, "    ")
         for line in client(mount.client):
             lines += _prose(line, "    client: ", " " * 12)
-        for limit in mount.limits:  # a command is not wrapped
-            lines.append(f"    {limit.name} {limit.value}: {printable(limit.change)}")
+        rows = [
+            (limit.name, number(limit.value), printable(limit.change)) for limit in mount.limits
+        ]
+        lines += table(rows, "<><", "    ")  # a command is not wrapped
     if result.stuck:
         hanging = ", ".join(result.stuck)
         lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]
