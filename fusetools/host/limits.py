@@ -34,7 +34,7 @@ def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, 
     option."""
     files = files or Files(Path("/"))
     options = _options(files)
-    # Of all mounts, at most: what a daemon asked for in its answer to INIT is not shown.
+    # Upper limits for all mounts: the kernel does not show what a daemon asked for at INIT
     pages = _number(files.read("/proc/sys/fs/fuse/max_pages_limit", quiet=True))
     timeout = request_timeout(files)
     found: dict[int, dict[str, int]] = {}

@@ -484,7 +484,7 @@ def test_pictures(demo: Path, run: Invoke) -> None:
 
 
 def test_a_difference_leaves_the_tracer_out(demo: Path) -> None:
-    """What recording costs differs by what was recorded. Few samples differ by chance."""
+    """Overhead differs by the recorded events. Few samples differ by chance."""
     shown = fusetools.open(str(demo / "demo.data")).stacks("on-cpu")
     traced = {
         "cat;read;handle_swbp;uprobe_perf_func": 100.0,
