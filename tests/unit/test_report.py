@@ -363,6 +363,12 @@ def test_a_session_that_makes_no_sense(session: object) -> None:
     Page(render(with_session(report([DEMO]), session)))
 
 
+def test_limits_of_a_mount() -> None:
+    session = {"mounts": [{"path": "/mnt", "limits": {"max_background": 12, "max_read": 0}}]}
+    text = "".join(Page(render(with_session(report([DEMO]), session))).texts)
+    assert "Its limitsmax_background 12" in text and "max_read" not in text
+
+
 # Missing parts
 
 

@@ -109,6 +109,7 @@ def _facts(recorded: Recorded) -> Markup:
         daemon = f"{mount.comm or 'daemon'} {mount.daemon_pid or ''}".strip()
         what = " ".join(word for word in (mount.fstype, mount.source) if word)
         row("Mount", mount.path, what, f"served by {daemon}")
+        row("Its limits", *(f"{name} {number(n)}" for name, n in mount.limits.items() if n))
     if not session.made_by_fusetools:
         row("Session", "not made by fusetools: it holds no facts of its own")
     requests = facts.requests
