@@ -70,6 +70,7 @@ RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
 ROOM = 1.25  # factor for variations of the measured rate
 MEASURED = 1.0  # seconds at startup in which the rate of events is measured
+GROW = 10.0  # seconds without a recording until a restart with larger buffers
 QUIET = 0.5  # seconds without a trigger that end a burst
 DATA = "flight"  # perf's own output: removed if the recorder is killed
 HELD = "held"  # requests in flight, from the second perf
@@ -149,8 +150,8 @@ def fly(
     ``written``: called for each recording; ``warn``: called with the reason why one could not be
     written. Raise Error if recording has ended.
     """
-    kept, found = options.flight or Flight(), Removed((), ())
-    own = kept.buffer is None
+    kept = first = options.flight or Flight()
+    own, found = first.buffer is None, Removed((), ())
     waits: Waits = {}
     with output_of(options) as output, _held():
         while True:
@@ -163,10 +164,17 @@ def fly(
                 flight.account, flight.written, flight.warn = account, written, warn
                 flight.grows, flight.waits = own, waits
                 found = found if found.what else removed
+                why = ""
                 with flight:
-                    flight.arm()
-                    flight.measure()
-                    why = ""
+                    try:
+                        flight.arm()
+                    except Error as error:
+                        if not own or kept.buffer is None:
+                            raise
+                        own, flight.larger = False, buffer_of(first, facts.cpus)
+                        why = f"no larger buffers: {error.what}: {error.why}"
+                    else:
+                        flight.measure()
                     if not flight.larger:
                         armed(flight.plan, found, flight.room.buffer, flight.holds)
                         if not (why := flight.watch()):
@@ -300,7 +308,7 @@ class FlightRecorder(Recording):
         paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
         mounts = self._mounts()
         new: list[str] = []
-        looked = time.monotonic()
+        looked = taken = time.monotonic()
         wanted, seconds = self.kept.conditions, self.kept.seconds
         with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
             conditions.waits = self.waits
@@ -320,8 +328,9 @@ class FlightRecorder(Recording):
                 if cause:
                     self._take(cause, clients)
                     conditions.taken()
-                    if self.larger:
-                        return f"buffers of {binary(self.room.buffer)} held {took(self.holds)}"
+                    taken = time.monotonic()
+                if self.larger and not conditions.due and time.monotonic() > taken + GROW:
+                    return f"buffers of {binary(self.room.buffer)} held {took(self.holds)}"
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     if mounts and (new := mounts.look()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ import socket
 import time
 from dataclasses import astuple, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from fusetools.plan.instances import THREADS
 from fusetools.plan.options import DETAILS, Flight, Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.perf import overwriting
+from fusetools.record.state import Removed
 from fusetools.record.workload import User
 from fusetools.results.flight import Written
 
@@ -383,6 +386,66 @@ def test_buffers_fit_the_measured_rate(
     monkeypatch.setattr(Files, "read", lambda *_, **__: "MemAvailable: 8388608 kB\n")
     request = Flight(seconds=5, buffer=own)
     assert flight.larger_buffer(request, cpus, None, rate) == buffer
+
+
+@pytest.mark.parametrize(
+    "fails, own, sizes, warned",
+    [
+        (False, None, [64, 128, 128], ["/mnt is mounted now: the flight recorder begins anew"]),
+        (
+            True,
+            None,
+            [64, 128, 64, 64],
+            ["no larger buffers: x: full: the flight recorder beg", "/"],
+        ),
+        (False, 64 << 20, [64, 64], ["/mnt is mounted now: the flight recorder begins anew"]),
+    ],
+)
+def test_larger_buffers(
+    fails: bool, own: int | None, sizes: list[int], warned: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It restarts with the measured size, once; with the old one where the kernel refuses it."""
+    watched, armed, said = iter(["/mnt is mounted now", ""]), list[int](), list[str]()
+
+    class Recorder:
+        larger, holds, plan, grows = None, 3.0, None, True
+
+        def __init__(self, _lock: object, options: Options, *_: object) -> None:
+            assert options.flight
+            self.room = SimpleNamespace(buffer=flight.buffer_of(options.flight, 2))
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def arm(self) -> None:
+            armed.append(self.room.buffer >> 20)
+            if fails and self.room.buffer > 64 << 20:
+                raise Error("x", "full")
+
+        def measure(self) -> None:
+            if self.grows and self.room.buffer == 64 << 20:
+                self.larger = 128 << 20
+
+        def watch(self) -> str:
+            return next(watched)
+
+    facts = SimpleNamespace(cpus=2)
+    lock = SimpleNamespace(number=0)
+    made = (lock, Removed((), ()), None, facts, None)
+    monkeypatch.setattr(flight, "prepared", lambda *_: contextlib.nullcontext(made))
+    monkeypatch.setattr(flight, "output_of", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(flight, "bundled", lambda *_: None)
+    monkeypatch.setattr(flight, "check_feedback", lambda *_: None)
+    monkeypatch.setattr("fusetools.record.waiting.until_mounted", lambda *_: None)
+    monkeypatch.setattr(flight, "FlightRecorder", Recorder)
+    options = Options(Flight(seconds=30, buffer=own))
+    ignore = lambda *_: None  # noqa: E731
+    flight.fly(options, [], lambda _: "", ignore, ignore, said.append)
+    assert armed == sizes
+    assert [text.startswith(begin) for text, begin in zip(said, warned)] == [True] * len(said)
+    assert len(said) == len(warned)
 
 
 def test_buffers_take_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
