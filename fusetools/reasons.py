@@ -79,6 +79,7 @@ class Code(str, Enum):
     NO_THREAD_FILTER = "no_thread_filter"
     CGROUP_REFUSED = "cgroup_refused"
     WORKLOAD_BEFORE_TRACED = "workload_before_traced"
+    WORKLOAD_ENDED_BEFORE = "workload_ended_before"
     THREAD_NUMBERS_REUSED = "thread_numbers_reused"
     NO_SCHED_SWITCH = "no_sched_switch"
     NO_RAW_SYSCALLS = "no_raw_syscalls"
@@ -868,7 +869,13 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.WORKLOAD_BEFORE_TRACED: (
         "the workload's beginning",
-        "it began {ago_ns} before {path} was mounted and traced",
+        "it began {ago_ns} before {path} was mounted and traced, and ran {on_cpu_ns} on the CPU "
+        "until then",
+    ),
+    Code.WORKLOAD_ENDED_BEFORE: (
+        "the workload",
+        "it ended, with exit status {status}, before {path} was traced: it took {ago_ns}, "
+        "{on_cpu_ns} of it on the CPU",
     ),
     Code.THREAD_NUMBERS_REUSED: (
         "some of the workload's processes",

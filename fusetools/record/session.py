@@ -30,7 +30,14 @@ from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
 from fusetools.host.mounts import opened_on, read_mounts
-from fusetools.host.processes import Sleeper, code, family, open_files, read_stat
+from fusetools.host.processes import (
+    Sleeper,
+    code,
+    family,
+    open_files,
+    read_stat,
+    total_cpu_seconds,
+)
 from fusetools.host.sockets import of_process
 from fusetools.host.words import is_cgroup
 from fusetools.names import CALIBRATION
@@ -40,7 +47,7 @@ from fusetools.plan.events import RETURN, Event
 from fusetools.plan.instances import OF_BOTH, all_by_perf
 from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
-from fusetools.reasons import Code, Reason
+from fusetools.reasons import Code, Reason, Value
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
@@ -84,21 +91,34 @@ class Interrupted(Error):
 
 @dataclass(frozen=True)
 class Late:
-    """``path`` was mounted when the recording was asked for already; what happened from ``since``
-    (time.monotonic()) on is not in it. ``workload``: it runs already."""
+    """A recording that begins late.
+
+    ``path`` was mounted when the recording was asked for already; events from ``since``
+    (time.monotonic()) on are not in it. ``workload``: it runs already. ``ended``: the workload,
+    which has ended; ``until``: when.
+    """
 
     path: str
     since: float
     workload: Workload | None = None
+    ended: Workload | None = None
+    until: float | None = None
 
     def missing(self) -> Reason:
-        return Reason(
-            Code.WORKLOAD_BEFORE_TRACED if self.workload else Code.MOUNTED_BEFORE_TRACED,
-            {"path": self.path},
-            {"ago_ns": round(1e9 * (time.monotonic() - self.since))},
-            f"ls {self.path}   (before; where autofs mounts it)",
-            "request",
-        )
+        until = time.monotonic() if self.until is None else self.until
+        subject: dict[str, Value] = {"path": self.path}
+        figures: dict[str, float] = {"ago_ns": round(1e9 * (until - self.since))}
+        code, fix = Code.MOUNTED_BEFORE_TRACED, f"ls {self.path}   (before; where autofs mounts it)"
+        if self.workload:
+            code = Code.WORKLOAD_BEFORE_TRACED
+            used = total_cpu_seconds(Files(Path("/")), self.workload.pid)
+            figures["on_cpu_ns"] = round(1e9 * used)
+        elif self.ended:
+            code, fix = Code.WORKLOAD_ENDED_BEFORE, ""
+            figures["status"] = self.ended.exit_status or 0
+            if usage := self.ended.usage:
+                figures["on_cpu_ns"] = round(1e9 * (usage.user_seconds + usage.system_seconds))
+        return Reason(code, subject, figures, fix, "request")
 
 
 def record(

@@ -18,7 +18,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, is_on
 from fusetools.host.processes import open_files
-from fusetools.plan.options import Caller, Options
+from fusetools.plan.options import Caller, Daemons, Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Reason
 from fusetools.record import session
@@ -32,6 +32,7 @@ from fusetools.results.record import Outcome
 
 LOOK = 2.0  # seconds between two looks at other mount namespaces, of whose changes nothing tells
 TRIES = 25  # looks at who serves mounts, until the same ones do twice
+AFTERWARDS = 0.1  # seconds of the daemon, where the workload has ended
 STEP = 0.2  # within which a signal, and the workload's end, are seen
 
 
@@ -67,13 +68,21 @@ def record(
             try:
                 return session.record(attached, arguments, tell, place, warn, late, waited)
             except Gone as error:
-                raise _ended(workload, options) from error
+                workload.wait()
+                late = Late(absent[0], began, ended=workload, until=time.monotonic())
+                alone = replace(options, kind=Daemons(), duration=AFTERWARDS)
+                try:
+                    outcome = session.record(alone, arguments, tell, None, warn, late, waited)
+                except Error:  # the mount is gone, too
+                    raise _ended(workload, options) from error
+                outcome.exit_status = workload.exit_status or 0
+                outcome.usage = workload.usage
+                return outcome
 
 
 def _ended(workload: Workload, options: Options) -> Error:
     """The error for a workload that mounted and ended before it was traced, with its exit
     status."""
-    workload.wait()
     status = workload.exit_status or 0
     again = ["fusetools", "record", "--mount", options.mounts[0], "--", "WORKLOAD"]
     error = Error(

@@ -66,6 +66,9 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
         done = Done(process)
     assert done.status == 7, done.stderr
     assert "missing: the workload's beginning: it began" in done.stderr
+    lacks = session(tmp_path / "perf.data")["missing"]
+    (late,) = [one for one in lacks if one["code"] == "workload_before_traced"]
+    assert 0 <= late["figures"]["on_cpu_ns"] <= late["figures"]["ago_ns"] * (os.cpu_count() or 1)
     data = tmp_path / "perf.data"
     seen = counts(data)
     assert seen["fuse_daemon:cvmfs_getattr"] >= 101
@@ -112,7 +115,10 @@ def test_a_workload_that_mounts_and_ends(tmp_path: Path) -> None:
     try:
         done = Done(start(tmp_path, "--mount", mount, "--", "sh", "-c", script))
         assert done.status == 7, done.stderr
-        assert "the workload ended, with exit status 7, before tracing began" in done.stderr
+        lacks = session(tmp_path / "perf.data")["missing"]
+        (ended,) = [one for one in lacks if one["code"] == "workload_ended_before"]
+        assert ended["subject"] == {"path": str(mount)} and ended["figures"]["status"] == 7
+        assert 0 < ended["figures"]["on_cpu_ns"] <= ended["figures"]["ago_ns"]
     finally:
         os.kill(int(log.read_text().split()[1]), signal.SIGTERM)
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from fusetools.host.files import Files
-from fusetools.host.processes import PERF_EVENT, cpu_seconds, parse_stat, read_stat, recorders
+from fusetools.host.processes import (
+    PERF_EVENT,
+    cpu_seconds,
+    parse_stat,
+    read_stat,
+    recorders,
+    total_cpu_seconds,
+)
 
 HOST = Files(Path("/"))
 PR_SET_NAME = 15
@@ -60,6 +67,21 @@ def test_a_name_does_not_hide_the_state(name: str) -> None:
 @pytest.mark.parametrize("text", ["", "1 (x) S 1", "1 (x S 1 1", "1 (x) S " + "y " * 60])
 def test_malformed_stats_are_none(text: str) -> None:
     assert parse_stat(text) is None
+
+
+def test_cpu_time_of_a_family(tmp_path: Path) -> None:
+    """With children that have ended, and without others."""
+    rest = "0 0 0 0 0 0 0 0 0 {} {} {} {} 20 0 1 0 5"
+    for pid, parent, ticks in (
+        (7, 1, (1, 2, 30, 40)),
+        (8, 7, (100, 200, 0, 0)),
+        (9, 1, (9, 9, 9, 9)),
+    ):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        text = f"{pid} (a) b) S {parent} {rest.format(*ticks)}"
+        (tmp_path / f"proc/{pid}/stat").write_text(text + " 0" * 30)
+    expected = 373 / os.sysconf("SC_CLK_TCK")
+    assert total_cpu_seconds(Files(tmp_path), 7) == expected
 
 
 def test_cpu_time_of_another_process() -> None:

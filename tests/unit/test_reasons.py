@@ -82,6 +82,8 @@ FIGURES: Mapping[str, int | float] = {
     "events": 128_000,
     "switches": 3,
     "ago_ns": 1_250_000_000,
+    "on_cpu_ns": 1_100_000_000,
+    "status": 7,
     "held_ns": 3_200_000_000,
     "wanted_ns": 30_000_000_000,
     "buffer_bytes": 64 << 20,
