@@ -305,13 +305,10 @@ class MergeInfo(TypedDict):
     missing_switches: int  # switches of workload and daemons that happened and were not recorded
     kept: Extent | None  # for a window
 
-# (process, descriptor, from, to, (port, halves of the address)) of a connection, in ns.
-Peer = tuple[int, int, int, int | None, list[int | None]]
+class NamedRequest:
+    """A request with its names, as in `fusetools.results.request.Request`. None: unknown.
 
-class Kept(TypedDict):
-    """A request, as in `fusetools.results.request.Request`. None: unknown.
-
-    Times are ns on the recording's clock; `stages`: (name, ns, ns of its parts)."""
+    Times are ns on the recording's clock."""
 
     operation: str
     fate: str
@@ -321,11 +318,7 @@ class Kept(TypedDict):
     size: int | None
     offset: int | None
     answer: int | None  # inode that a lookup found, 0: none
-    request_len: int | None
     reply_len: int | None
-    no_thread: int | None
-    no_cpu: int | None
-    asleep: int | None
     blocked: int | None
     runnable: int | None
     elsewhere: int | None
@@ -343,26 +336,43 @@ class Kept(TypedDict):
     name: str | None
     inode: int | None
     duration: int
-    marks: dict[str, int]
+    marks: list[tuple[str, int]]  # in the order of fusetools.results.stories
     until: int | None
     handed: bool
     left: int | None
     refused: int
     dropped: bool
     resent: bool
-    signals: tuple[int, int, bool]  # number, the first, whether the daemon read an INTERRUPT
+    signals: int
+    signal: int  # the first one
+    interrupted: bool  # the daemon read an INTERRUPT
     aborter: int | None
     aborter_comm: str
     aborter_call: str | None
     aborted_by_daemon: bool
-    stages: list[tuple[str, int, list[int] | None]]
+    stages: list[tuple[str, int, list[int] | None]]  # name, ns, ns of its parts
+    meanwhile: Meanwhile | None
 
-class Numbered(Answer):
-    kept: list[Kept]
-    threads: Threads
-    peers: list[Peer]
+class Meanwhile:
+    """As in `fusetools.results.request`. `syscalls`: (name, number, ns), longest first."""
 
-class SlowCall(TypedDict):
+    on_cpu: int | None
+    syscalls: list[tuple[str, int, int]]
+    peers: list[str] | None
+    helpers: list[Helper]
+
+class Helper:
+    """As in `fusetools.results.request`, times in ns."""
+
+    tid: int
+    waited: int
+    syscalls: list[tuple[str, int, int]]
+    peers: list[str] | None
+    on_cpu: int | None
+    runnable: int | None
+    blocked: int | None
+
+class SlowCall:
     """A system call on a mount. `outside`: ns outside of requests by what the caller did."""
 
     syscall: str
@@ -373,21 +383,32 @@ class SlowCall(TypedDict):
     start: int
     duration: int
     returned: bool
-    outside: dict[str, int]
+    outside: list[tuple[str, int]]
 
-class Slowest(Numbered):
+class Slowest(Answer):
+    rows: list[NamedRequest]
     calls: list[SlowCall]
     pathless: int  # number of requests skipped, as their path is unknown or incomplete
 
-# (time, TID, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or
-# name)
-Moment = tuple[int, int, int, int, list[int | None], str | None]
+class Action:
+    """An action of a thread. ``code`` says which other fields have a meaning."""
 
-class Threads:
-    """Threads of a recording that was read once."""
+    code: str
+    name: str  # function or system call
+    peer: str | None  # of the socket in a system call
+    tid: int | None  # thread that is woken up, or that wakes this one
+    number: int | None  # CPU, signal, result, or negated errno
+    unique: int | None  # of another request than the one shown
+    file: str | None  # name of a file or an attribute in `inode`
+    inode: int | None
+    size: int | None
+    offset: int | None
 
-    def moments(self, spans: Sequence[tuple[int, int, int]]) -> list[list[Moment]]:
-        """Return the moments of each span's thread; a span is (TID, from, to)."""
+class Numbered(Answer):
+    """Requests of a number. ``lines``: timeline of a single one: ns, caller's, daemon's action."""
+
+    rows: list[NamedRequest]
+    lines: list[tuple[int, Action | None, Action | None]]
 
 class DaemonState(TypedDict):
     """State of a daemon that did not answer all requests.
@@ -452,7 +473,7 @@ class Cause(TypedDict):
     connection: int | None
     syscall: str | None
     fd: int | None
-    peer: tuple[int | None, int | None, int | None]  # port, halves of the address
+    peer: str | None
     lock: int | None
     helper: bool
     background: bool
@@ -702,14 +723,21 @@ def slowest(
     filters: Filters,
     wanted: Wanted,
     mounts: Mapping[int, str],
+    connected: Sequence[tuple[int, int, str]],
     most: int,
 ) -> Slowest:
-    """Return the slowest requests, slowest first."""
+    """Return the slowest requests, slowest first.
+
+    ``connected``: (PID, descriptor, peer) of connections that were open for the whole recording."""
 
 def numbered(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, unique: int
+    path: str | PathLike[str],
+    catalogue: Sequence[Row],
+    filters: Filters,
+    connected: Sequence[tuple[int, int, str]],
+    unique: int,
 ) -> Numbered:
-    """Return the requests of a number."""
+    """Return the requests of a number; ``connected`` as in `slowest`."""
 
 def daemons(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
@@ -832,10 +860,10 @@ class Now:
     def callers(self) -> list[int]:
         """Return the processes that made requests since the last take(), or wait for one."""
 
-    def lines(self) -> list[Kept]:
+    def lines(self) -> list[NamedRequest]:
         """Return wanted requests that ended since the last call, as `slowest` does."""
 
-    def under_way(self, least: int, most: int) -> tuple[list[tuple[Kept, bool]], int]:
+    def under_way(self, least: int, most: int) -> tuple[list[tuple[NamedRequest, bool]], int]:
         """Return requests in flight for ``least`` ns or longer, oldest first, and the number of any
         age. Each request comes with whether its end may be among lost events."""
 

@@ -19,7 +19,7 @@ from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.queue import more_threads
-from fusetools.answers.requests import RequestQuery, error_name, peer
+from fusetools.answers.requests import RequestQuery, error_name
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
 from fusetools.host.limits import change, device
@@ -307,8 +307,8 @@ class Digest:
             connected = self.query.connections_of(self.daemon_pid(cause))
             if address := connected.get(cause["fd"]):
                 return address
-        if address := peer([*cause["peer"], None]):
-            return address
+        if cause["peer"]:
+            return cause["peer"]
         known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
         return next(iter(known)) if len(known) == 1 else ""
 

@@ -110,8 +110,8 @@ class _Due:
 class _Look:
     """Requests since the last look: those that ended slow or failed, and those in flight."""
 
-    ended: list[native.Kept]
-    under_way: list[native.Kept]
+    ended: list[native.NamedRequest]
+    under_way: list[native.NamedRequest]
 
 
 class Conditions:
@@ -220,7 +220,7 @@ class Conditions:
             return _Look([], [])
         self._requests.advance()
         slow = [c.least for c in self._conditions if isinstance(c, Slow)]
-        under_way: list[native.Kept] = []
+        under_way: list[native.NamedRequest] = []
         if slow:
             in_flight, _ = self._requests.requests.under_way(min(slow), OLDEST)
             under_way = [request for request, unsure in in_flight if not unsure]
@@ -232,38 +232,36 @@ class Conditions:
             return self._waiting(condition)
         if isinstance(condition, Failed):
             return [
-                self._cause(request, f"ended with {error_name(-request['error'])}")
+                self._cause(request, f"ended with {error_name(-request.error)}")
                 for request in seen.ended
-                if -request["error"] in condition.errors
+                if -request.error in condition.errors
             ]
         new = [
             (request, how)
             for how, requests in (("took", seen.ended), ("in flight for", seen.under_way))
             for request in requests
-            if request["operation"] in condition.operations
-            and request["duration"] > condition.least
+            if request.operation in condition.operations
+            and request.duration > condition.least
             and (condition, _key(request)) not in self._seen_of
         ]
         self._seen_of |= {(condition, _key(request)) for request, _ in new}
-        return [
-            self._cause(request, f"{how} {duration(request['duration'])}") for request, how in new
-        ]
+        return [self._cause(request, f"{how} {duration(request.duration)}") for request, how in new]
 
-    def _cause(self, request: native.Kept, what: str) -> Cause:
-        pid = f" (pid {request['pid']})" if request["pid"] else ""
-        who = f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
-        error = request["error"]
+    def _cause(self, request: native.NamedRequest, what: str) -> Cause:
+        pid = f" (pid {request.pid})" if request.pid else ""
+        who = f"{request.operation} of {request.comm or 'a process'}{pid}"
+        error, marks = request.error, dict(request.marks)
         trigger = Trigger(
-            path=self._connections.get(request["connection"] or 0, ""),
-            operation=request["operation"],
-            pid=request["pid"],
-            tid=request["tid"],
-            comm=request["comm"],
-            seconds=request["duration"] / 1e9,
-            in_flight="end" not in request["marks"],
+            path=self._connections.get(request.connection or 0, ""),
+            operation=request.operation,
+            pid=request.pid,
+            tid=request.tid,
+            comm=request.comm,
+            seconds=request.duration / 1e9,
+            in_flight="end" not in marks,
             error=error_name(-error) if error else "",
         )
-        return Cause(f"{who} {what}", min(request["marks"].values()), (trigger,))
+        return Cause(f"{who} {what}", min(marks.values()), (trigger,))
 
     def _waiting(self, condition: Waiting) -> list[Cause]:
         assert self._directory is not None
@@ -280,5 +278,5 @@ class Conditions:
         return new
 
 
-def _key(request: native.Kept) -> Key:
-    return request["connection"], request["unique"], request["tid"]
+def _key(request: native.NamedRequest) -> Key:
+    return request.connection, request.unique, request.tid

@@ -159,19 +159,19 @@ class Watch:
             errors=row["errors"],
         )
 
-    def _under_way(self, fields: native.Kept, unsure: bool) -> UnderWay:
-        path, whole = fields["path"] or (None, False)
-        mount = self.mounts.get(fields["connection"], "")
+    def _under_way(self, row: native.NamedRequest, unsure: bool) -> UnderWay:
+        path, whole = row.path or (None, False)
+        mount = self.mounts.get(row.connection, "")
         return UnderWay(
-            operation=fields["operation"],
-            age_ns=fields["duration"],
+            operation=row.operation,
+            age_ns=row.duration,
             mount=mount,
             path=full_path(mount, path, whole),
-            comm=fields["comm"],
-            pid=fields["pid"],
-            tid=fields["tid"],
-            unique=fields["unique"],
-            thread=fields["daemon_tid"],
+            comm=row.comm,
+            pid=row.pid,
+            tid=row.tid,
+            unique=row.unique,
+            thread=row.daemon_tid,
             unsure=unsure,
         )
 

@@ -48,27 +48,27 @@ class Trace:
         requests, _, dropped, pathless = self.stream.requests.sums()
         return requests, dropped, pathless, self.stream.requests.lost()
 
-    def _request(self, row: native.Kept) -> Ended:
-        path, whole = row["path"] or (None, False)
-        mount = self._mounts.get(row["connection"], "")
-        marks = row["marks"]
+    def _request(self, row: native.NamedRequest) -> Ended:
+        path, whole = row.path or (None, False)
+        mount = self._mounts.get(row.connection, "")
+        marks = dict(row.marks)
         begin = marks.get("begin", 0)
         taken = marks.get("callback_enter", marks.get("read"))
         return Ended(
-            operation=row["operation"],
+            operation=row.operation,
             mount=mount,
             path=full_path(mount, path, whole),
             begin_ns=begin,
-            ended_seconds=(self._epoch + begin + row["duration"]) / 1e9,
-            duration_ns=row["duration"],
+            ended_seconds=(self._epoch + begin + row.duration) / 1e9,
+            duration_ns=row.duration,
             queue_ns=None if taken is None else max(taken - begin, 0),
-            error=error_name(-row["error"]),
-            negative=row["operation"] == "lookup" and row["answer"] == 0 and not row["error"],
-            comm=row["comm"],
-            pid=row["pid"],
-            tid=row["tid"],
-            unique=row["unique"],
-            daemon_thread=row["daemon_tid"],
-            bytes=row["size"],
-            offset_bytes=row["offset"],
+            error=error_name(-row.error),
+            negative=row.operation == "lookup" and row.answer == 0 and not row.error,
+            comm=row.comm,
+            pid=row.pid,
+            tid=row.tid,
+            unique=row.unique,
+            daemon_thread=row.daemon_tid,
+            bytes=row.size,
+            offset_bytes=row.offset,
         )

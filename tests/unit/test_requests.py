@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import data
@@ -23,8 +24,6 @@ from fixtures import Invoke
 import fusetools
 from fusetools import _core
 from fusetools.answers import requests, show
-from fusetools.answers.catalogue import Probe
-from fusetools.names import RINGS
 from fusetools.render.text.layout import sparkline
 from fusetools.render.text.slow import render as slow_text
 from fusetools.render.text.words import IN_REQUEST
@@ -241,42 +240,56 @@ def test_show_lists_the_daemon_threads_calls(demo: dict[int, Plain]) -> None:
         assert sum(ns or 0 for ns in states) == end - start
 
 
-def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
-    probes = [
-        Probe("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
-        Probe("sched:sched_switch", "syscall", "", "", "switch"),
-    ]
-    moments = [
-        (140, 500, 0, 0, (230, None, None, None), "clock_nanosleep"),
-        (145, 500, 0, 1, (500, 1, 0, None), None),
-    ]
-    fields = {
-        "marks": {"begin": 100, "read": 120},
-        "daemon_tid": 500,
-        "handed": False,
-        "left": None,
-        "until": 1000,
-        "unsplit": 0,
-        **dict.fromkeys(("blocked", "runnable", "elsewhere")),
-    }
-    did = requests.meanwhile(fields, moments, probes, {})  # type: ignore[arg-type]
-    assert did is not None and did.syscalls == (("clock_nanosleep", 1, 860),)
-    # Events beyond the last kept moment may be unknown.
-    many = moments[:1] * (requests.MOST - 1) + moments[1:]
-    for known, kept in (({**fields, "until": None}, moments), (fields, many)):
-        did = requests.meanwhile(known, kept, probes, {})  # type: ignore[arg-type]
-        assert did is not None and did.syscalls == (("clock_nanosleep", 1, 5),)
-
-
 # show
 
 
-def test_show_tells_the_actions_of_rings() -> None:
-    probes = [Probe(event, "syscall", "", "", role) for role, event in RINGS.items()]
-    fields: Any = {"tid": 900, "daemon_tid": 500, "marks": {}}
-    thread = show._Thread(fields, 500, probes, (), None, {})  # type: ignore[arg-type]
-    lines = [thread.line(1, 500, 0, kind, (1, 2, 3, None), None) for kind in range(3)]
-    assert lines == ["has a request in its ring", "submits to its ring", "waits for its ring"]
+def action(code: str, **fields: Any) -> Any:
+    rest = ("tid", "number", "unique", "file", "inode", "size", "offset", "peer")
+    return SimpleNamespace(code=code, **{"name": "f", **dict.fromkeys(rest), **fields})
+
+
+@pytest.mark.parametrize(
+    ("did", "said"),
+    [
+        (action("fetched"), "has a request in its ring"),
+        (action("committed"), "submits to its ring"),
+        (action("ring_wait"), "waits for its ring"),
+        (action("runs", number=0), "runs on CPU 0"),
+        (action("runs"), "runs"),
+        (action("interrupted"), "is woken by an interrupt (a timer or a device)"),
+        (action("woken"), "is woken"),
+        (action("woken", tid=9), "is woken by thread 9"),
+        (action("wakes", tid=7), "wakes cat 7"),
+        (action("wakes", tid=5), "wakes daemon 5"),
+        (action("signal", number=14), "is sent SIGALRM"),
+        (action("connects", peer="[::1]:80"), "connects to [::1]:80"),
+        (action("enters", peer="[::1]:80"), "f([::1]:80)"),
+        (action("enters"), "f()"),
+        (action("returns"), "f() = ?"),
+        (action("returns", number=-2), "f() = ENOENT"),
+        (action("returns", number=-4096), "f() = -4096"),
+        (action("returns", number=7), "f() = 7"),
+        (action("begin"), "lookup is queued"),
+        (action("sent", unique=6), "request 6 is copied to the daemon"),
+        (action("end", number=0), "lookup ends"),
+        (action("end", number=-2), "lookup ends with ENOENT"),
+        (action("copies"), "copies the answer"),
+        (action("inode", inode=3), "answers inode 3"),
+        (action("no_file"), "answers: no such file"),
+        (action("calls"), "f()"),
+        (action("leaves"), "f returns"),
+        (action("callback"), "f()"),
+        (action("callback", inode=1, size=9, offset=0), "f(inode 1, 9 bytes, at 0)"),
+        (action("callback", file="x", inode=1, unique=6), 'f("x" in inode 1, of request 6)'),
+        (action("callback", file="x"), 'f("x")'),
+        (None, ""),
+    ],
+)
+def test_actions_are_told_in_words(did: Any, said: str) -> None:
+    shown: Any = SimpleNamespace(
+        operation="lookup", tid=7, comm="cat", daemon_tid=5, daemon_comm=""
+    )
+    assert show.sentence(did, shown) == said
 
 
 def test_show(run: Invoke) -> None:
@@ -324,7 +337,7 @@ def test_a_number_that_is_not_there(run: Invoke) -> None:
 def test_a_number_that_several_have() -> None:
     """Each mount has numbers of its own."""
     names = requests.Names({40: "/a", 41: "/b"}, {})
-    found: Any = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
+    found: Any = [SimpleNamespace(connection=c, marks=[("begin", 5)]) for c in (40, 41)]
     with pytest.raises(fusetools.Error) as caught:
         show.only(found, 6, names, DEMO)
     assert "2 requests have the number 6" in caught.value.what

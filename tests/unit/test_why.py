@@ -14,6 +14,7 @@ from fixtures import Invoke
 
 import fusetools
 from fusetools import core
+from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import RULES
 from fusetools.reasons import Code, Reason
@@ -64,7 +65,7 @@ def test_each_ns_has_one_cause() -> None:
 
 
 def test_filters_hold() -> None:
-    filters = fusetools.answers.filters.Filters(pids=(1,))
+    filters = Filters(pids=(1,))
     result = fusetools.open(DEMO).why(filters)
     assert result.requests == 0 and not result.findings
 

@@ -11,6 +11,7 @@ pub mod offcpu;
 pub mod outcomes;
 pub mod perfetto;
 pub mod queue;
+pub mod replay;
 pub(crate) mod rows;
 pub mod slowest;
 pub mod stages;

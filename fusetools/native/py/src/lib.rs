@@ -2,6 +2,7 @@
 
 mod btf;
 mod flame;
+mod named;
 mod now;
 mod requests;
 mod single;
@@ -661,7 +662,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(single::spans, module)?)?;
     module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
-    module.add_class::<requests::Threads>()?;
+    module.add_class::<named::NamedRequest>()?;
+    module.add_class::<named::Meanwhile>()?;
+    module.add_class::<named::Helper>()?;
+    module.add_class::<named::SlowCall>()?;
+    module.add_class::<named::Action>()?;
     module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;

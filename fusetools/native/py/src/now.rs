@@ -9,7 +9,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::requests::{request_dict, wanted_of};
+use crate::named::NamedRequest;
+use crate::requests::wanted_of;
 use crate::{filters_of, meaning, CoreError, Row, Text};
 
 #[pyclass]
@@ -95,27 +96,20 @@ impl Now {
         self.inner.callers()
     }
 
-    fn lines<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    fn lines(&mut self) -> Vec<NamedRequest> {
         let lines = self.inner.lines();
-        let arch = self.arch;
+        let lines = lines.iter();
         lines
-            .iter()
-            .map(|request| request_dict(py, request, arch))
+            .map(|request| NamedRequest::new(request, self.arch, None))
             .collect()
     }
 
-    #[allow(clippy::type_complexity)]
-    fn under_way<'py>(
-        &self,
-        py: Python<'py>,
-        least: u64,
-        most: usize,
-    ) -> PyResult<(Vec<(Bound<'py, PyDict>, bool)>, usize)> {
+    fn under_way(&self, least: u64, most: usize) -> (Vec<(NamedRequest, bool)>, usize) {
         let (rows, all) = self.inner.under_way(least, most);
-        let rows = rows
-            .iter()
-            .map(|(request, unsure)| Ok((request_dict(py, request, self.arch)?, *unsure)));
-        Ok((rows.collect::<PyResult<_>>()?, all))
+        let rows = rows.iter();
+        let rows =
+            rows.map(|(request, unsure)| (NamedRequest::new(request, self.arch, None), *unsure));
+        (rows.collect(), all)
     }
 
     fn take<'py>(

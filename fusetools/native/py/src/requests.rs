@@ -10,25 +10,23 @@ use fusetools_core::answers::export::{Form, Rows};
 use fusetools_core::answers::outcomes::{Kept, Outcome, Outcomes};
 use fusetools_core::answers::perfetto::Trace;
 use fusetools_core::answers::queue::{Part, Queues};
-use fusetools_core::answers::slowest::{NamedRequest, Numbered, Slowest};
-use fusetools_core::events::{Meaning, Role, ABSENT};
+use fusetools_core::answers::replay::Replay;
+use fusetools_core::answers::slowest::{Numbered, Slowest};
+use fusetools_core::events::{Meaning, Role};
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::reader::Places;
 use fusetools_core::requests::filters::Filters;
-use fusetools_core::requests::moments::{gather, Span, What};
 use fusetools_core::requests::named::{tell, Listener};
-use fusetools_core::requests::peers::Peers;
-use fusetools_core::requests::stitch::{
-    asleep, Cut, MountCall, RequestCounts, FATES, MARK_NAMES, OUTSIDE,
-};
+use fusetools_core::requests::peers::{Connections, Peers};
+use fusetools_core::requests::stitch::{asleep, RequestCounts, Story, FATES};
 use fusetools_core::requests::wanted::{PathFilter, Wanted};
-use fusetools_core::Reader;
-use fusetools_core::ScanInfo;
+use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regex::Regex;
 
+use crate::named::{known, Action, Meanwhile, NamedRequest, SlowCall};
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
 /// Parts of a query about requests.
@@ -80,104 +78,6 @@ fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Boun
     Ok(dict)
 }
 
-pub(crate) fn known(value: u64) -> Option<u64> {
-    Some(value).filter(|value| *value != ABSENT)
-}
-
-pub(crate) fn request_dict<'py>(
-    py: Python<'py>,
-    request: &NamedRequest,
-    arch: Arch,
-) -> PyResult<Bound<'py, PyDict>> {
-    let story = &request.story;
-    let dict = PyDict::new(py);
-    dict.set_item("operation", story.operation.name())?;
-    let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
-    dict.set_item("fate", fate.map_or("", |(_, name)| name))?;
-    dict.set_item("waits", story.waits)?;
-    for (name, value) in [
-        ("connection", story.connection),
-        ("unique", story.unique),
-        ("size", request.details.size),
-        ("offset", request.details.offset),
-        ("answer", request.details.answer),
-        ("request_len", story.request_len),
-        ("reply_len", story.reply_len),
-        ("no_thread", story.no_thread),
-        ("no_cpu", story.no_cpu),
-        ("asleep", story.asleep),
-        ("blocked", story.blocked),
-        ("runnable", story.runnable),
-        ("elsewhere", story.elsewhere),
-        ("unsplit", story.unsplit),
-        ("left", story.left),
-    ] {
-        dict.set_item(name, known(value))?;
-    }
-    dict.set_item("error", story.error)?;
-    dict.set_item("comm", &request.comm)?;
-    for (name, id) in [
-        ("pid", story.pid),
-        ("tid", story.tid),
-        ("daemon_pid", story.daemon_pid),
-        ("daemon_tid", story.daemon_tid),
-        ("reader", story.reader),
-        ("replier", story.replier),
-        ("aborter", story.aborter),
-    ] {
-        dict.set_item(name, Some(id).filter(|id| *id >= 0))?;
-    }
-    let syscall = known(story.syscall).map(|number| arch.syscall(number));
-    dict.set_item("syscall", syscall)?;
-    let path = request.path.as_ref();
-    dict.set_item("path", path.map(|path| (path.text.as_str(), path.whole)))?;
-    dict.set_item("name", request.details.argument())?;
-    dict.set_item("inode", request.inode)?;
-    dict.set_item("duration", request.duration)?;
-    let marks = PyDict::new(py);
-    for (name, time) in MARK_NAMES.iter().zip(&story.marks) {
-        if let Some(time) = known(*time) {
-            marks.set_item(*name, time)?;
-        }
-    }
-    dict.set_item("marks", marks)?;
-    dict.set_item("until", known(story.until))?;
-    dict.set_item("handed", story.handed)?;
-    dict.set_item("refused", story.refused)?;
-    dict.set_item("dropped", story.dropped)?;
-    dict.set_item("resent", story.resent)?;
-    dict.set_item("signals", (story.signals, story.signal, story.interrupted))?;
-    dict.set_item("aborter_comm", &request.aborter)?;
-    dict.set_item(
-        "aborter_call",
-        known(story.aborter_call).map(|n| arch.syscall(n)),
-    )?;
-    dict.set_item("aborted_by_daemon", story.aborted_by_daemon)?;
-    let cut = Cut::new(story);
-    let stages = cut.stages().filter(|_| story.counts());
-    let stages = stages.map(|(stage, ns)| (stage.name(), ns, stage.parts(story)));
-    dict.set_item("stages", stages.collect::<Vec<_>>())?;
-    Ok(dict)
-}
-
-/// Connection: process, descriptor, from, to, address.
-type PeerRow = (i32, u64, u64, Option<u64>, [Option<u64>; 3]);
-
-fn peers_list(peers: &Peers) -> Vec<PeerRow> {
-    let rows = peers.rows.iter();
-    rows.map(|peer| {
-        let address = peer.address.map(known);
-        (
-            peer.pid,
-            peer.descriptor,
-            peer.from,
-            known(peer.to),
-            address,
-        )
-    })
-    .collect()
-}
-
 /// Return a set of operations as bits; all if none is named.
 pub(crate) fn operation_bits(names: &[String]) -> u64 {
     let bits = names.iter().map(|name| Operation::of_name(name).bit());
@@ -187,30 +87,19 @@ pub(crate) fn operation_bits(names: &[String]) -> u64 {
     }
 }
 
-fn call_dict<'py>(
-    py: Python<'py>,
-    call: &MountCall,
-    comm: &str,
-    arch: Arch,
-) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let outside = PyDict::new(py);
-    for (name, ns) in OUTSIDE.iter().zip(call.outside) {
-        outside.set_item(name, ns)?;
-    }
-    dict.set_item("syscall", arch.syscall(call.number))?;
-    dict.set_item("connection", known(call.connection))?;
-    dict.set_item("pid", call.pid)?;
-    dict.set_item("tid", call.tid)?;
-    dict.set_item("comm", comm)?;
-    dict.set_item("start", call.start)?;
-    dict.set_item("duration", call.duration())?;
-    dict.set_item("returned", !call.goes_on)?;
-    dict.set_item("outside", outside)?;
-    Ok(dict)
+/// Process, descriptor and peer of sockets that were open for the whole recording.
+type Connected = Vec<(i32, u64, Text)>;
+
+fn connections(connected: Connected, made: &Peers) -> Connections {
+    let connected = connected.into_iter();
+    Connections::new(
+        connected.map(|(pid, fd, peer)| (pid, fd, peer.0)).collect(),
+        made,
+    )
 }
 
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub fn slowest<'py>(
     py: Python<'py>,
     path: PathBuf,
@@ -218,28 +107,35 @@ pub fn slowest<'py>(
     filters: Bound<'py, PyDict>,
     wanted: (Vec<String>, u64, Option<Text>),
     mounts: HashMap<u64, Text>,
+    connected: Connected,
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut question = Question::new(path, catalogue, &filters)?;
+    let arch = question.arch();
     let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
-    slowest.peers = Peers::new(question.arch());
+    slowest.peers = Peers::new(arch);
     let (mut dict, mut places) = question.tell_noting(py, &mut slowest)?;
     if slowest.again() {
         (dict, places) = question.tell_noting(py, &mut slowest)?;
     }
     dict.set_item("pathless", slowest.pathless)?;
-    dict.set_item("peers", peers_list(&slowest.peers))?;
-    let requests = slowest.finish();
     let calls = slowest.calls.iter();
-    let calls = calls.map(|(call, comm)| call_dict(py, call, comm, question.arch()));
-    dict.set_item("calls", calls.collect::<PyResult<Vec<_>>>()?)?;
-    let requests = requests
-        .iter()
-        .map(|request| request_dict(py, request, question.arch()));
-    dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
+    let calls = calls.map(|(call, comm)| SlowCall::new(call, comm, arch));
+    dict.set_item("calls", calls.collect::<Vec<_>>())?;
+    let requests = slowest.finish();
     // Stacks are no moments. Their rows are the last.
     question.catalogue.retain(|row| row.role != Role::Stack);
-    dict.set_item("threads", Threads { question, places })?;
+    let connections = connections(connected, &slowest.peers);
+    let stories: Vec<&Story> = requests.iter().map(|request| &request.story).collect();
+    let meanwhile = py.detach(|| {
+        Replay::new(&question.reader, &question.catalogue, &places, &connections)
+            .meanwhile(&stories)
+    });
+    let rows = requests.iter().zip(meanwhile).map(|(request, meanwhile)| {
+        let meanwhile = meanwhile.map(|row| Meanwhile::new(py, row)).transpose()?;
+        Ok(NamedRequest::new(request, arch, meanwhile))
+    });
+    dict.set_item("rows", rows.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
 }
 
@@ -249,17 +145,34 @@ pub fn numbered<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
+    connected: Connected,
     unique: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
+    let arch = question.arch();
     let mut numbered = Numbered::new(unique);
-    numbered.peers = Peers::new(question.arch());
+    numbered.peers = Peers::new(arch);
     let (dict, places) = question.tell_noting(py, &mut numbered)?;
-    dict.set_item("peers", peers_list(&numbered.peers))?;
-    let requests = numbered.requests.iter();
-    let requests = requests.map(|request| request_dict(py, request, question.arch()));
-    dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
-    dict.set_item("threads", Threads { question, places })?;
+    let requests = &numbered.requests;
+    let mut lines = Vec::new();
+    let mut meanwhile = None;
+    if let [request] = &requests[..] {
+        let connections = connections(connected, &numbered.peers);
+        (lines, meanwhile) = py.detach(|| {
+            let functions = question.reader.kernel_functions();
+            Replay::new(&question.reader, &question.catalogue, &places, &connections)
+                .timeline(request, &functions)
+        });
+    }
+    let lines = lines.into_iter().map(|line| {
+        let action = |action: Option<_>| action.map(Action::from);
+        (line.time, action(line.caller), action(line.daemon))
+    });
+    dict.set_item("lines", lines.collect::<Vec<_>>())?;
+    let mut meanwhile = meanwhile.map(|row| Meanwhile::new(py, row)).transpose()?;
+    let rows = requests.iter();
+    let rows = rows.map(|request| NamedRequest::new(request, arch, meanwhile.take()));
+    dict.set_item("rows", rows.collect::<Vec<_>>())?;
     Ok(dict)
 }
 
@@ -293,52 +206,6 @@ pub fn daemons<'py>(
         Ok(dict)
     };
     states.iter().map(state_dict).collect()
-}
-
-type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
-
-/// Recording that was read once, to look up what its threads did in spans of time.
-#[pyclass(frozen)]
-pub struct Threads {
-    question: Question,
-    places: Places,
-}
-
-#[pymethods]
-impl Threads {
-    fn moments(&self, py: Python<'_>, spans: Vec<(i32, u64, u64)>) -> Vec<Vec<Moment>> {
-        let spans: Vec<Span> = spans
-            .into_iter()
-            .map(|(tid, from, to)| Span { tid, from, to })
-            .collect();
-        let Question {
-            reader, catalogue, ..
-        } = &self.question;
-        let rows = py.detach(|| gather(reader, catalogue, &self.places, &spans));
-        let arch = self.question.arch();
-        let moment_row = |moment: fusetools_core::requests::moments::Moment| {
-            let (kind, v, text) = match moment.what {
-                What::Event(kind, v) => {
-                    let role = catalogue.get(kind as usize).map(|row| row.role);
-                    let syscall = matches!(role, Some(Role::SysEnter | Role::SysExit));
-                    let real = syscall && !arch.is_fake(v[0]);
-                    let text = real.then(|| arch.syscall(v[0]));
-                    (i64::from(kind), v.map(known), text)
-                }
-                What::Switch { out, preempt } => {
-                    let v = [Some(u64::from(out)), Some(u64::from(preempt)), None, None];
-                    (-1, v, None)
-                }
-                What::Name(name, ino) => {
-                    (-2, [known(ino), None, None, None], Some(name.to_string()))
-                }
-            };
-            (moment.time, moment.tid, moment.cpu, kind, v, text)
-        };
-        rows.into_iter()
-            .map(|moments| moments.into_iter().map(moment_row).collect())
-            .collect()
-    }
 }
 
 #[pyfunction]

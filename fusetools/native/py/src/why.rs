@@ -9,12 +9,13 @@ use fusetools_core::answers::why::{
 use fusetools_core::events::Meaning;
 use fusetools_core::operations::Operation;
 use fusetools_core::requests::named::tell;
+use fusetools_core::requests::peers;
 use fusetools_core::requests::stitch::OUTSIDE;
 use fusetools_core::Reader;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::requests::known;
+use crate::named::known;
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 /// Maximum number of rows of each list.
@@ -53,7 +54,7 @@ fn found_dict<'py>(py: Python<'py>, why: &Why<'_>, found: &Found) -> PyResult<Bo
     dict.set_item("syscall", syscall)?;
     dict.set_item("fd", known(cause.fd))?;
     let (port, first, last) = cause.peer;
-    dict.set_item("peer", (known(port), known(first), known(last)))?;
+    dict.set_item("peer", peers::address(&[port, first, last]))?;
     dict.set_item("lock", known(cause.lock))?;
     dict.set_item("helper", cause.helper)?;
     dict.set_item("background", cause.background)?;

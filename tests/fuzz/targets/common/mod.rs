@@ -28,6 +28,8 @@ use fusetools_core::answers::queue::Queues;
 use fusetools_core::answers::slowest::Slowest;
 use fusetools_core::answers::stages::{stages, By};
 use fusetools_core::requests::stitch::asleep;
+use fusetools_core::answers::replay::Replay;
+use fusetools_core::requests::peers::{Connections, Peers};
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use perf_data::{Event, PerfData, Sample};
@@ -237,8 +239,16 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
         }
         6 => {
             let mut slowest = Slowest::new(3, Wanted::of(u64::MAX));
-            listen(&mut slowest);
-            assert!(slowest.finish().len() <= 3);
+            slowest.peers = Peers::new(Arch::new(arch.as_deref()));
+            let (_, _, places) = tell(reader, catalogue, filters, &mut slowest).expect("a scan");
+            let requests = slowest.finish();
+            assert!(requests.len() <= 3);
+            let connections = Connections::new(Vec::new(), &slowest.peers);
+            let replay = Replay::new(reader, catalogue, &places, &connections);
+            drop(replay.meanwhile(&requests.iter().map(|request| &request.story).collect::<Vec<_>>()));
+            for request in &requests {
+                drop(replay.timeline(request, &[]));
+            }
         }
         7 => {
             let mut queues = Queues::new(asleep(reader));

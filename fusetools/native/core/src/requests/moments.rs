@@ -19,6 +19,12 @@ pub struct Span {
     pub to: u64,
 }
 
+impl Span {
+    pub fn holds(&self, time: u64) -> bool {
+        (self.from..=self.to).contains(&time)
+    }
+}
+
 /// Event of a thread, or one that concerns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -159,7 +165,7 @@ impl Gathered<'_> {
         for index in spans {
             let span = &self.spans[*index];
             let moments = &mut self.moments[*index];
-            if (span.from..=span.to).contains(&time) && moments.len() < MOST {
+            if span.holds(time) && moments.len() < MOST {
                 moments.push(moment());
             }
         }

@@ -3,6 +3,8 @@
 //! A connection may be made for one request and used for others, by any thread of the process. It is a descriptor's
 //! peer from the connect() to the close() or the next connect().
 
+use std::net::Ipv6Addr;
+
 use rustc_hash::FxHashMap;
 
 use crate::events::{Ev, Role, ABSENT};
@@ -79,6 +81,64 @@ impl Peers {
         if let Some(place) = self.open.remove(&(pid, descriptor)) {
             self.rows[place].to = time;
         }
+    }
+}
+
+/// Name of a connection's peer whose address was not recorded.
+pub const UNKNOWN: &str = "a peer that is not known";
+
+/// Return the peer's address in a Connect event's values: "192.0.2.1:3128" or "[2001:db8::1]:80".
+pub fn address(v: &[u64]) -> Option<String> {
+    let [port, first, last, ..] = *v else {
+        return None;
+    };
+    if [port, first, last].contains(&ABSENT) {
+        return None;
+    }
+    let halves = (u128::from(last) << 64 | u128::from(first)).to_le_bytes();
+    let address = Ipv6Addr::from(halves);
+    Some(match address.to_ipv4_mapped() {
+        Some(address) => format!("{address}:{port}"),
+        None => format!("[{address}]:{port}"),
+    })
+}
+
+/// Peers of sockets by process and descriptor.
+#[derive(Default)]
+pub struct Connections {
+    /// Of connections that were open for the whole recording.
+    whole: FxHashMap<(i32, u64), String>,
+    /// Of connections that were made in it: from, to, address.
+    made: FxHashMap<(i32, u64), Vec<(u64, u64, String)>>,
+}
+
+impl Connections {
+    /// `whole`: process, descriptor and peer of connections that were open for the whole recording.
+    pub fn new(whole: Vec<(i32, u64, String)>, made: &Peers) -> Connections {
+        let whole = whole.into_iter();
+        let mut connections = Connections {
+            whole: whole.map(|(pid, fd, peer)| ((pid, fd), peer)).collect(),
+            ..Connections::default()
+        };
+        for row in &made.rows {
+            if let Some(address) = address(&row.address) {
+                let key = (row.pid, row.descriptor);
+                let made = connections.made.entry(key).or_default();
+                made.push((row.from, row.to, address));
+            }
+        }
+        connections
+    }
+
+    /// Return the peer's address at a time.
+    pub fn peer(&self, pid: i32, descriptor: u64, time: u64) -> Option<&str> {
+        let key = (pid, descriptor);
+        let made = self.made.get(&key).map_or(&[][..], Vec::as_slice);
+        let made = made
+            .iter()
+            .find(|(from, to, _)| (from..to).contains(&&time));
+        let peer = made.map(|(_, _, peer)| peer);
+        peer.or_else(|| self.whole.get(&key)).map(String::as_str)
     }
 }
 

@@ -189,7 +189,7 @@ pub struct Story {
 }
 
 impl Story {
-    pub(super) fn new(id: u32, operation: Operation, fate: Fate) -> Story {
+    pub(crate) fn new(id: u32, operation: Operation, fate: Fate) -> Story {
         Story {
             id,
             operation,

@@ -1,0 +1,242 @@
+//! Single requests and what was done for them, as Python sees them.
+
+use fusetools_core::answers::replay;
+use fusetools_core::answers::slowest;
+use fusetools_core::events::ABSENT;
+use fusetools_core::operations::Arch;
+use fusetools_core::requests::stitch::{Cut, MountCall, FATES, MARK_NAMES, OUTSIDE};
+use pyo3::prelude::*;
+
+/// (name, ns, ns of its parts)
+type StageRow = (String, u64, Option<[u64; 3]>);
+
+#[pyclass(frozen, get_all)]
+pub struct NamedRequest {
+    operation: &'static str,
+    fate: &'static str,
+    waits: bool,
+    connection: Option<u64>,
+    unique: Option<u64>,
+    size: Option<u64>,
+    offset: Option<u64>,
+    answer: Option<u64>,
+    reply_len: Option<u64>,
+    blocked: Option<u64>,
+    runnable: Option<u64>,
+    elsewhere: Option<u64>,
+    unsplit: u64,
+    error: i32,
+    comm: String,
+    pid: Option<i32>,
+    tid: Option<i32>,
+    daemon_pid: Option<i32>,
+    daemon_tid: Option<i32>,
+    reader: Option<i32>,
+    replier: Option<i32>,
+    syscall: Option<String>,
+    path: Option<(String, bool)>,
+    name: Option<String>,
+    inode: Option<u64>,
+    duration: u64,
+    marks: Vec<(&'static str, u64)>,
+    until: Option<u64>,
+    handed: bool,
+    left: Option<u64>,
+    refused: i32,
+    dropped: bool,
+    resent: bool,
+    signals: u32,
+    signal: u32,
+    interrupted: bool,
+    aborter: Option<i32>,
+    aborter_comm: String,
+    aborter_call: Option<String>,
+    aborted_by_daemon: bool,
+    stages: Vec<StageRow>,
+    meanwhile: Option<Py<Meanwhile>>,
+}
+
+impl NamedRequest {
+    pub fn new(
+        request: &slowest::NamedRequest,
+        arch: Arch,
+        meanwhile: Option<Py<Meanwhile>>,
+    ) -> NamedRequest {
+        let story = &request.story;
+        let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
+        let marks = MARK_NAMES.into_iter().zip(story.marks);
+        let marks = marks.filter(|(_, time)| *time != ABSENT);
+        let cut = Cut::new(story);
+        let stages = cut.stages().filter(|_| story.counts());
+        let stages = stages.map(|(stage, ns)| (stage.name(), ns, stage.parts(story)));
+        let task = |id: i32| Some(id).filter(|id| *id >= 0);
+        let syscall = |number| known(number).map(|number| arch.syscall(number));
+        NamedRequest {
+            operation: story.operation.name(),
+            fate: fate.map_or("", |(_, name)| name),
+            waits: story.waits,
+            connection: known(story.connection),
+            unique: known(story.unique),
+            size: known(request.details.size),
+            offset: known(request.details.offset),
+            answer: known(request.details.answer),
+            reply_len: known(story.reply_len),
+            blocked: known(story.blocked),
+            runnable: known(story.runnable),
+            elsewhere: known(story.elsewhere),
+            unsplit: story.unsplit,
+            error: story.error,
+            comm: request.comm.clone(),
+            pid: task(story.pid),
+            tid: task(story.tid),
+            daemon_pid: task(story.daemon_pid),
+            daemon_tid: task(story.daemon_tid),
+            reader: task(story.reader),
+            replier: task(story.replier),
+            syscall: syscall(story.syscall),
+            path: request
+                .path
+                .as_ref()
+                .map(|path| (path.text.clone(), path.whole)),
+            name: request.details.argument().map(str::to_owned),
+            inode: request.inode,
+            duration: request.duration,
+            marks: marks.collect(),
+            until: known(story.until),
+            handed: story.handed,
+            left: known(story.left),
+            refused: story.refused,
+            dropped: story.dropped,
+            resent: story.resent,
+            signals: story.signals,
+            signal: story.signal,
+            interrupted: story.interrupted,
+            aborter: task(story.aborter),
+            aborter_comm: request.aborter.clone(),
+            aborter_call: syscall(story.aborter_call),
+            aborted_by_daemon: story.aborted_by_daemon,
+            stages: stages.collect(),
+            meanwhile,
+        }
+    }
+}
+
+/// (system call, number, ns)
+type SyscallRow = (String, u64, u64);
+
+#[pyclass(frozen, get_all)]
+pub struct Meanwhile {
+    on_cpu: Option<u64>,
+    syscalls: Vec<SyscallRow>,
+    peers: Option<Vec<String>>,
+    helpers: Vec<Py<Helper>>,
+}
+
+impl Meanwhile {
+    pub fn new(py: Python<'_>, row: replay::Meanwhile) -> PyResult<Py<Meanwhile>> {
+        let helpers = row.helpers.into_iter();
+        let helpers = helpers.map(|helper| Py::new(py, Helper::from(helper)));
+        let row = Meanwhile {
+            on_cpu: row.on_cpu,
+            syscalls: syscalls(row.syscalls),
+            peers: row.peers,
+            helpers: helpers.collect::<PyResult<_>>()?,
+        };
+        Py::new(py, row)
+    }
+}
+
+#[pyclass(frozen, get_all)]
+pub struct Helper {
+    tid: i32,
+    waited: u64,
+    syscalls: Vec<SyscallRow>,
+    peers: Option<Vec<String>>,
+    on_cpu: Option<u64>,
+    runnable: Option<u64>,
+    blocked: Option<u64>,
+}
+
+impl From<replay::Helper> for Helper {
+    fn from(row: replay::Helper) -> Helper {
+        Helper {
+            tid: row.tid,
+            waited: row.waited,
+            syscalls: syscalls(row.syscalls),
+            peers: row.peers,
+            on_cpu: row.states.map(|states| states.on_cpu),
+            runnable: row.states.map(|states| states.runnable),
+            blocked: row.states.map(|states| states.blocked),
+        }
+    }
+}
+
+fn syscalls(rows: Vec<replay::SyscallTime>) -> Vec<SyscallRow> {
+    rows.into_iter()
+        .map(|row| (row.syscall, row.calls, row.time))
+        .collect()
+}
+
+#[pyclass(frozen, get_all)]
+pub struct SlowCall {
+    syscall: String,
+    connection: Option<u64>,
+    pid: i32,
+    tid: i32,
+    comm: String,
+    start: u64,
+    duration: u64,
+    returned: bool,
+    outside: Vec<(&'static str, u64)>,
+}
+
+impl SlowCall {
+    pub fn new(call: &MountCall, comm: &str, arch: Arch) -> SlowCall {
+        SlowCall {
+            syscall: arch.syscall(call.number),
+            connection: known(call.connection),
+            pid: call.pid,
+            tid: call.tid,
+            comm: comm.to_owned(),
+            start: call.start,
+            duration: call.duration(),
+            returned: !call.goes_on,
+            outside: OUTSIDE.into_iter().zip(call.outside).collect(),
+        }
+    }
+}
+
+#[pyclass(frozen, get_all)]
+pub struct Action {
+    code: &'static str,
+    name: String,
+    peer: Option<String>,
+    tid: Option<i32>,
+    number: Option<i64>,
+    unique: Option<u64>,
+    file: Option<String>,
+    inode: Option<u64>,
+    size: Option<u64>,
+    offset: Option<u64>,
+}
+
+impl From<replay::Action> for Action {
+    fn from(row: replay::Action) -> Action {
+        Action {
+            code: row.what,
+            name: row.name,
+            peer: row.peer,
+            tid: row.tid,
+            number: row.number,
+            unique: row.unique,
+            file: row.file,
+            inode: row.inode,
+            size: row.size,
+            offset: row.offset,
+        }
+    }
+}
+
+pub(crate) fn known(value: u64) -> Option<u64> {
+    Some(value).filter(|value| *value != ABSENT)
+}
