@@ -15,9 +15,74 @@ from typing_extensions import NotRequired, Unpack
 
 __version__: str  # version of the sources from which it was built
 
-Row = tuple[str, str, str, str, str]
 # Wanted requests: operations (none: all), minimum ns, regular expression for the whole path.
 Wanted = tuple[Sequence[str], int, str | None]
+
+class Probe:
+    """A row of the catalogue: an event of the recording and its meaning."""
+
+    def __init__(
+        self, event: str, layer: str, function: str, operation: str, role: str
+    ) -> None: ...
+
+    event: str
+    layer: str
+    function: str
+    operation: str
+    role: str
+
+    def __hash__(self) -> int: ...
+
+Row = tuple[str, str, str, str, str]  # the fields of a Probe
+Rows = Sequence[Row | Probe]
+
+class Catalogue:
+    """Rows of the catalogue, and the names of a recording's ``events``. Immutable."""
+
+    def __init__(self, rows: Rows, events: Sequence[str] = ()) -> None: ...
+
+    rows: list[Probe]
+
+    def inferred(self, graphed: Sequence[str]) -> Catalogue:
+        """Add the events without a row, by their names. ``graphed``: kernel functions that
+        function_graph may have recorded, whose kprobes are then left out."""
+
+    def requests(self) -> Catalogue:
+        """Return the rows for requests' stories."""
+
+    def named(self) -> Catalogue:
+        """Return the rows for requests' stories and for file names."""
+
+    def kernel(self) -> Catalogue:
+        """Return the rows for the call tree of kernel functions."""
+
+    def timed(self) -> Catalogue:
+        """Leave out functions without a duration: neither a return nor a reply is probed."""
+
+    def plus(self, other: Catalogue) -> Catalogue:
+        """Add the rows of another catalogue."""
+
+    def with_events(self, role: str, events: Sequence[str]) -> Catalogue:
+        """Add a row with this role for each event."""
+
+    def select(
+        self,
+        patterns: Sequence[str],
+        layers: Sequence[str],
+        callers: bool,
+        graphed: Sequence[str],
+        *,
+        by_operation: bool = False,
+        windows: bool = False,
+        parts: bool = False,
+        sent: bool = False,
+    ) -> Catalogue:
+        """Return the rows that a question about calls needs. Other events are not decoded.
+
+        ``patterns``: regular expressions of operations and functions, none: all; ``callers``: the
+        question is only about those of some callers or mounts; ``graphed``: functions of
+        function_graph; ``windows``: also the time from a daemon's read to its reply; ``parts``:
+        also callbacks' time before and after their reply; ``sent``: also requests' copies."""
 
 class Filters(TypedDict, total=False):
     """A selection of calls and requests. An absent key or an empty list selects all.
@@ -657,7 +722,10 @@ def kept(path: str | PathLike[str], window: Window) -> Extent:
 def of_memory(path: str | PathLike[str]) -> list[str]:
     """Names of the events whose samples may hold memory or registers of processes."""
 
-def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Scan:
+def operation_of(function: str) -> str:
+    """Return the FUSE operation after which a callback or a kernel function is named, or ""."""
+
+def scan(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Scan:
     """Return counts and histograms of the catalogue's functions, in one pass.
 
     Catalogue rows are (event, layer, function, operation, role). ValueError: a layer, role or
@@ -673,53 +741,51 @@ class Table:
 
 def requests(
     path: str | PathLike[str],
-    catalogue: Sequence[Row],
+    catalogue: Rows,
     filters: Filters,
     mounts: Mapping[int, str],
 ) -> Table:
     """Return the requests, in order of completion. ``mounts``: mount points by connection."""
 
-def calls(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Table:
+def calls(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Table:
     """Return the matched calls of all layers, in order of completion."""
 
-def waits(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Table:
+def waits(path: str | PathLike[str], catalogue: Rows, ask: Ask) -> Table:
     """Return the waits of the graph "off-cpu", as soon as each is known to be shown."""
 
 def stacks(weight: str, stacks: Sequence[tuple[str, int]]) -> Table:
     """Return given stacks. ``weight``: name of the weights' column."""
 
 def durations(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, daemon: bool
+    path: str | PathLike[str], catalogue: Rows, filters: Filters, daemon: bool
 ) -> dict[str, bytes]:
     """Return little-endian u64 by operation: ns of requests by begin.
 
     ``daemon``: of the daemon's callbacks instead."""
 
 def lengths(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
+    path: str | PathLike[str], catalogue: Rows, filters: Filters
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """Return (requests, their bytes with headers) by operation: of requests, and of replies.
 
     Only requests without an error whose length is known count."""
 
-def spans(path: str | PathLike[str], catalogue: Sequence[Row]) -> list[tuple[int, int, int]]:
+def spans(path: str | PathLike[str], catalogue: Rows) -> list[tuple[int, int, int]]:
     """Return (thread, begin, ns) of each call of the catalogue's functions.
 
     If none has a return: of each request."""
 
-def flame(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Flame:
+def flame(path: str | PathLike[str], catalogue: Rows, ask: Ask) -> Flame:
     """Return stacks for a flame graph, of the events with a row "stack" in the catalogue."""
 
-def stages(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, by: str
-) -> Stages:
+def stages(path: str | PathLike[str], catalogue: Rows, filters: Filters, by: str) -> Stages:
     """Return requests' time by stage.
 
     `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
 
 def slowest(
     path: str | PathLike[str],
-    catalogue: Sequence[Row],
+    catalogue: Rows,
     filters: Filters,
     wanted: Wanted,
     mounts: Mapping[int, str],
@@ -732,43 +798,37 @@ def slowest(
 
 def numbered(
     path: str | PathLike[str],
-    catalogue: Sequence[Row],
+    catalogue: Rows,
     filters: Filters,
     connected: Sequence[tuple[int, int, str]],
     unique: int,
 ) -> Numbered:
     """Return the requests of a number; ``connected`` as in `slowest`."""
 
-def daemons(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
-) -> list[DaemonState]:
+def daemons(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> list[DaemonState]:
     """Return the states of traced daemons that did not answer all requests."""
 
-def errors(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Errors:
+def errors(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Errors:
     """Count the replies by operation and error."""
 
-def queue(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, parts: int
-) -> Queue:
+def queue(path: str | PathLike[str], catalogue: Rows, filters: Filters, parts: int) -> Queue:
     """Return the number of requests in the daemon's queue over time, and means of ``parts``."""
 
-def why(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, long: int) -> Why:
+def why(path: str | PathLike[str], catalogue: Rows, filters: Filters, long: int) -> Why:
     """Divide the time that callers waited among its causes.
 
     ``long``: ns on a CPU from which on a request's work in the daemon is computing."""
 
 def export(
     path: str | PathLike[str],
-    catalogue: Sequence[Row],
+    catalogue: Rows,
     filters: Filters,
     output: str | PathLike[str],
     form: str,
 ) -> Export:
     """Write all requests to a file: "perfetto", "csv" or "json". The caller writes its end."""
 
-def graph(
-    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool
-) -> Graph:
+def graph(path: str | PathLike[str], catalogue: Rows, filters: Filters, calls: bool) -> Graph:
     """Return the call tree of kernel functions and, if ``calls``, all single calls."""
 
 def merge(
@@ -815,7 +875,7 @@ class Now:
 
     def __init__(
         self,
-        catalogue: Sequence[Row],
+        catalogue: Rows,
         filters: Filters,
         servers: Sequence[int],
         mounts: dict[int, str],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 
 MOST = 60  # maximum number of names in a message
 
@@ -17,6 +18,13 @@ def suggestion(name: str, known: Collection[str]) -> str:
     names = sorted(known)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"known names: {', '.join(names[:MOST]) or 'none'}{more}"
+
+
+def matches(patterns: Iterable[str], operation: str, function: str) -> bool:
+    """Return whether a shell pattern matches the operation or the function."""
+    return any(
+        fnmatchcase(operation, pattern) or fnmatchcase(function, pattern) for pattern in patterns
+    )
 
 
 def expression(pattern: str) -> str:

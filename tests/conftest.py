@@ -76,6 +76,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         class Several:
             CoreError = cores[0].CoreError
             matching = staticmethod(binding.native.matching)
+            operation_of = staticmethod(binding.native.operation_of)
+            Catalogue = binding.native.Catalogue
 
             def describe(self, path: str) -> Any:
                 return by_name[path].describe(path)

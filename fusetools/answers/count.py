@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from fusetools.answers.catalogue import paired
 from fusetools.answers.filters import Filters
 from fusetools.answers.series import histogram, series, unmatched
 from fusetools.answers.source import Source
@@ -22,7 +21,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
 
     Error: no name or operation matches."""
     rows, facts = series(source, source.catalogue, (), layers, filters)
-    pairs = paired(source.catalogue)
+    pairs = {(p.layer, p.function) for p in source.probes if p.role in ("return", "reply")}
     counts = []
     functions = matching(regex, [s["function"] for s in rows])
     operations = matching(regex, [s["operation"] for s in rows])

@@ -18,3 +18,8 @@ class Filters:
     mounts: tuple[str, ...] = ()
     start_ns: int | None = None
     end_ns: int | None = None
+
+    @property
+    def callers(self) -> bool:
+        """Return whether only the calls of some callers or mounts are selected."""
+        return bool(self.pids or self.comms or self.mounts)

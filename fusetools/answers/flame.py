@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.graph import graph as call_graph
@@ -61,7 +60,7 @@ def flame(
     selection = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
     selection += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
     daemons = [mount.comm for mount in session.mounts if mount.comm]
-    callbacks = {p.function for p in source.catalogue if p.layer == "daemon"}
+    callbacks = {p.function for p in source.probes if p.layer == "daemon"}
     kinds = {}
     for name, path, in_kernel in answer["frames"]:
         kind = kind_of(name, path, in_kernel, daemons, callbacks)
@@ -116,7 +115,7 @@ def prepare(
     everything: bool,
     kallsyms: str | None,
     symfs: str | None,
-) -> tuple[list[Probe], core.native.Ask]:
+) -> tuple[list[core.native.Probe], core.native.Ask]:
     """Return the rows of the catalogue and the question for the core; arguments as in flame()."""
     session = source.session
     _check_symbols(kallsyms, symfs)
@@ -184,18 +183,19 @@ def _call_graph_stacks(
 def question(
     name: str,
     graph: str,
-    catalogue: Sequence[Probe],
+    catalogue: core.native.Catalogue,
     described: core.native.Description,
     by_request: bool,
-) -> list[Probe]:
+) -> list[core.native.Probe]:
     """Return the rows of the catalogue that the core needs. Error: the recording lacks events."""
     record = "fusetools record -- WORKLOAD"
     stacks = set(described["stacks"])
     events = set(described["events"])
-    requests = needed(catalogue, described["events"])
+    requests = catalogue.requests()
 
-    def stack(event: str) -> Probe:
-        return Probe(event, "syscall", "", "", "stack")
+    def only(event: str) -> list[core.native.Probe]:
+        stack = core.native.Catalogue([]).with_events("stack", [event])
+        return (stack.plus(requests) if by_request else stack).rows
 
     if graph == "on-cpu":
         sampled = [event for event, _ in described["samples"]]
@@ -203,22 +203,22 @@ def question(
             raise Error(f"{name} holds no samples of what ran", "none were recorded", record)
         # Use one event only, as stackcollapse-perf.pl does: periods of different events do not add
         # up.
-        return [stack(sampled[0]), *(requests if by_request else [])]
+        return only(sampled[0])
     switch, waking = "sched:sched_switch", "sched:sched_waking"
     if graph == "off-cpu" and _by_perf(described):
-        return [stack(OFF_CPU), *(requests if by_request else [])]
+        return only(OFF_CPU)
     if graph != "requests" and switch not in events:
         raise Error(f"{name} holds no switches of tasks", "no off-CPU events were recorded", record)
     if graph != "requests" and switch not in stacks:
         raise Error(f"{name} holds no stacks", "its switches were recorded without any", record)
-    begins = [p.event for p in catalogue if p.role == "begin"]
+    begins = [p.event for p in catalogue.rows if p.role == "begin"]
     if graph == "requests" and not begins:
         raise Error(f"{name} holds no requests", "where they begin was not recorded", record)
     with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
     # A sample of a thread ends its wait.
-    samples = [Probe(event, "syscall", "", "", "sample") for event, _ in described["samples"]]
+    requests = requests.with_events("sample", [event for event, _ in described["samples"]])
     # The "stack" rows come after the other rows of the same events.
-    return [*requests, *samples, *(stack(event) for event in with_stack if event in stacks)]
+    return requests.with_events("stack", [event for event in with_stack if event in stacks]).rows
 
 
 def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:

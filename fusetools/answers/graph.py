@@ -35,11 +35,8 @@ def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
 
 
 def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.Graph, Facts]:
-    roles = ("graph_entry", "graph_exit")
-    if not any(p.role in roles for p in source.catalogue):
-        roles = ("entry", "return")  # by kprobes
-    needed = [p for p in source.catalogue if p.layer == "kernel" and p.role in roles]
-    if not any(p.role == roles[1] for p in needed):
+    needed = source.catalogue.kernel().rows
+    if not any(p.role in ("graph_exit", "return") for p in needed):
         raise Error(
             f"{source.path} holds no calls of kernel functions",
             "neither function_graph nor return probes were recorded",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from fusetools.answers.catalogue import paired
 from fusetools.answers.filters import Filters
 from fusetools.answers.series import histogram, series, unmatched
 from fusetools.answers.source import Source
@@ -21,9 +20,8 @@ def hist(
     corrected: bool = False,
 ) -> Histograms:
     """Return latency histograms; the arguments as in Recording.hist()."""
-    timed = paired(source.catalogue)
-    catalogue = [p for p in source.catalogue if p.role != "entry" or (p.layer, p.function) in timed]
-    rows, facts = series(source, catalogue, patterns, layers, filters, True, corrected)
+    timed = source.catalogue.timed()
+    rows, facts = series(source, timed, patterns, layers, filters, True, corrected)
     lost = unmatched(rows)
     # If kernel functions call one another, show the outermost, unless a pattern selects others.
     rows = [

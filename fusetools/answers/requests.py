@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.answers.stages import parts_of
@@ -62,7 +61,7 @@ class RequestQuery:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.probes = catalogue(source.catalogue, source.events)
+        self.probes = source.catalogue.named().rows
         daemons = {m.daemon_pid: m.comm for m in source.session.mounts if m.daemon_pid}
         self.names = Names(source.mount_points, daemons)
         self._connections: dict[int | None, dict[int, str]] = defaultdict(dict)
@@ -72,7 +71,7 @@ class RequestQuery:
     def __call__(
         self,
         question: Callable[
-            Concatenate[str, Sequence[Probe], core.native.Filters, Arguments], AnyAnswer
+            Concatenate[str, Sequence[core.native.Probe], core.native.Filters, Arguments], AnyAnswer
         ],
         filters: Filters,
         *arguments: Arguments.args,
@@ -110,7 +109,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def guessed(probes: Sequence[Probe]) -> bool:
+def guessed(probes: Sequence[core.native.Probe]) -> bool:
     """Return whether file names are inferred from the callers' next requests."""
     return not any(probe.role in ("inode", "answered") for probe in probes)
 

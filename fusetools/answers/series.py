@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe, matches, needed, operation_of, prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.patterns import expression, matches
 from fusetools.results.facts import Facts
 from fusetools.results.hist import Bucket, Histogram
 
@@ -18,7 +18,7 @@ _WHOLE = ("cvmfs", "libfuse", "libfuse_highlevel", "gofuse")
 
 def series(
     source: Source,
-    catalogue: Sequence[Probe],
+    catalogue: core.native.Catalogue,
     patterns: Sequence[str],
     layers: Sequence[str],
     filters: Filters,
@@ -33,26 +33,34 @@ def series(
         source.corrected()  # raises its error before the pass over the recording
     names = [name for _, name in source.functions]
     # Operations without a callback have the time from a daemon's read to its reply.
-    daemon = [p for p in source.catalogue if p.layer == "daemon"]
+    daemon = [p for p in source.probes if p.layer == "daemon"]
     called = any(p.role == "entry" and p.operation for p in daemon)
     inlined = any(mount.fs not in (None, *_WHOLE) for mount in source.session.mounts)
     windows = (inlined or not called) and not any(p.role == "reply" for p in daemon)
     windows = windows and (not layers or "daemon" in layers)
-    wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows, parts=True)
+    needed = catalogue.select(
+        [expression(pattern) for pattern in patterns],
+        layers,
+        filters.callers,
+        names,
+        by_operation=by_operation,
+        windows=windows,
+        parts=True,
+    )
     native = source.core_filters(filters, functions=False, corrected=corrected)
-    probes = wanted
+    wanted = probes = needed.rows
     if corrected:
         # A request's overhead is computed from all events of its stages.
-        for_stages = needed(source.catalogue, source.events)
-        probes = [*for_stages, *(p for p in wanted if p not in for_stages)]
+        probes = source.catalogue.requests().plus(needed).rows
     if windows:
         native["windows"] = True
     if any(p.layer == "kernel" for p in probes):
+        operation_of = core.native.operation_of
         native["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
         native["by_operation"] = by_operation
     answer = source.query(core.native.scan, probes, native)
-    excluded = {(p.layer, p.function) for p in source.catalogue}
-    excluded -= {(p.layer, p.function) for p in catalogue}
+    excluded = {(p.layer, p.function) for p in source.probes}
+    excluded -= {(p.layer, p.function) for p in catalogue.rows}
     every = [
         s
         for s in answer["series"]
@@ -127,7 +135,7 @@ def histogram(series: core.native.Series) -> Histogram:
     )
 
 
-def _empty_series(probe: Probe) -> core.native.Series:
+def _empty_series(probe: core.native.Probe) -> core.native.Series:
     return {
         "layer": probe.layer,
         "function": probe.function,

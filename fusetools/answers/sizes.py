@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fusetools import core
-from fusetools.answers.catalogue import needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 
@@ -15,7 +14,7 @@ READ = {"read": 16, "readdir": 16, "readdirplus": 16}
 
 def sizes(source: Source) -> dict[str, float]:
     """Return the mean bytes of data by operation that moves data, if the kernel reports them."""
-    catalogue = needed(source.catalogue, source.events)
+    catalogue = source.catalogue.requests().rows
     filters = source.core_filters(Filters())
     written, read = source.query(core.native.lengths, catalogue, filters)
     found = {}

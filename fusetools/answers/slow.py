@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusetools import core
-from fusetools.answers.catalogue import with_stacks
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.requests import RequestQuery, guessed, request
@@ -24,7 +23,7 @@ def slow(
 ) -> Slowest:
     """Return the slowest requests; the arguments as in Recording.slowest()."""
     query = RequestQuery(source)
-    query.probes = with_stacks(query.probes, source.described["stacks"])
+    query.probes = source.with_stacks(source.catalogue.named())
     wanted = operations(patterns, source.path), least, None if path is None else expression(path)
     answer, facts = query(
         core.native.slowest, filters, wanted, query.names.mounts, query.connected, most

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusetools import core, session
-from fusetools.answers.catalogue import Probe, bare, by_convention, matches, needed
 from fusetools.answers.filters import Filters
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, OPERATIONS, TRACE_DAT
-from fusetools.patterns import suggestion
+from fusetools.patterns import matches, suggestion
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
@@ -50,30 +49,18 @@ class Source:
             raise Error(f"cannot read {self.path}", why, fix) from error
         self.session, self._warnings = session.read(self.described.get("session"))
         self.addresses: dict[str, int] = {}
-        self.catalogue = self._read_probes()
-        named = {p.event for p in self.catalogue}
-        self.catalogue += by_convention(
-            (e for e in self.described["events"] if e not in named),
-            {p.role for p in self.catalogue},
-        )
-        self.events: list[str] = self.described["events"]
         self.functions: list[tuple[int, str]] = self.described.get("functions", [])
-        if any(p.role == "graph_entry" for p in self.catalogue):
-            graphed = {bare(name) for _, name in self.functions}
-            self.catalogue = [
-                p
-                for p in self.catalogue
-                if not (p.role in ("entry", "return") and p.layer == "kernel")
-                or p.function not in graphed
-            ]
-        used = {p.event.partition("#")[0] for p in self.catalogue}
+        catalogue = core.native.Catalogue(self._read_probes(), self.described["events"])
+        self.catalogue = catalogue.inferred([name for _, name in self.functions])
+        self.probes = self.catalogue.rows
+        used = {p.event.partition("#")[0] for p in self.probes}
         if sampled := sorted(used.intersection(self.described["sampled"])):
             raise Error(
                 f"only some events of {self.path} were sampled: {', '.join(sampled[:3])}",
                 "counts and durations cannot be known (perf record -F or a period above 1)",
                 f"perf record -c 1 …   (each event)\n{RECORD}",
             )
-        if all(p.layer == "syscall" for p in self.catalogue):
+        if all(p.layer == "syscall" for p in self.probes):
             why = next(iter(self.described["warnings"]), "it was not made by fusetools")
             rest = Path(f"{self.path}{FTRACE}")
             if rest.is_file():
@@ -82,15 +69,21 @@ class Source:
                 raise Error(f"{self.path} holds no FUSE events", f"{rest} does", merging(parts))
             raise Error(f"{self.path} holds no FUSE events", why, RECORD)
 
-    def _read_probes(self) -> list[Probe]:
+    def _read_probes(self) -> list[core.native.Row]:
         probes = []
         for row in self.session.probes:
             if row.function == CALIBRATION or row.event.startswith(f"fuse_daemon:{CALIBRATION}"):
                 continue
-            probes.append(Probe(row.event, row.layer, row.function, row.operation, row.role))
+            probes.append((row.event, row.layer, row.function, row.operation, row.role))
             if row.address and row.role in ("entry", "reply"):
                 self.addresses[row.function] = row.address
         return probes
+
+    def with_stacks(self, catalogue: core.native.Catalogue) -> list[core.native.Probe]:
+        """Return the rows, and the stacks of waits: what callers wait for outside of requests."""
+        switches = {p.event for p in catalogue.rows if p.role == "switch"}
+        stacks = [event for event in self.described["stacks"] if event in switches]
+        return catalogue.with_events("stack", stacks).rows
 
     def query(
         self,
@@ -151,14 +144,14 @@ class Source:
                 "what an event and a probe cost was not measured while it was recorded",
                 self.with_detail(self.detail),
             )
-        roles = {(p.layer, p.role) for p in self.catalogue}
+        roles = {(p.layer, p.role) for p in self.probes}
         callbacks = bool({("daemon", "entry"), ("daemon", "reply")} & roles)
         remaining = {
             "events": event is None,
             "the probes of callbacks": callbacks and pair is None,
             "stacks": bool(self.described["stacks"]),
             "function_graph": ("kernel", "graph_entry") in roles,
-            "kernel probes": any(p.event.startswith("fuse_kernel:") for p in self.catalogue),
+            "kernel probes": any(p.event.startswith("fuse_kernel:") for p in self.probes),
         }
         left = tuple(what for what, there in remaining.items() if there)
         return Corrected(event, self.pair_cost if callbacks else None, left)
@@ -293,14 +286,14 @@ class Source:
     def _daemons(self) -> list[str]:
         """Warnings about daemons that did not answer all requests."""
         filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
-        states = self.query(core.native.daemons, needed(self.catalogue, self.events), filters)
+        states = self.query(core.native.daemons, self.catalogue.requests().rows, filters)
         return [line for state in states for line in _fate_of(state, self.mount_points)]
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
         """Raise Error, unless a pattern matches an operation: 0 calls of it are a valid answer."""
         if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
             return
-        known = {*operations, *(p.operation for p in self.catalogue)} - {""}
+        known = {*operations, *(p.operation for p in self.probes)} - {""}
         raise Error(
             f"no operation or function of {self.path} matches {' '.join(patterns)}",
             suggestion(" ".join(patterns), known),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe, needed, with_stacks
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
@@ -44,9 +43,9 @@ def stages(
     wanted = operations(patterns, source.path)
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
-    catalogue = with_stacks(needed(source.catalogue, source.events), source.described["stacks"])
+    probes = source.with_stacks(source.catalogue.requests())
     native = source.core_filters(filters, corrected=corrected)
-    answer = source.query(core.native.stages, catalogue, native, by)
+    answer = source.query(core.native.stages, probes, native, by)
     mounts = source.mount_points
     facts = source.with_missing_detail(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost_ns or answer["event_cost"]
@@ -78,7 +77,7 @@ def stages(
         if not patterns or {*wanted} & {row["operation"], *row["operations"]}
     ]
     calls.sort(key=lambda c: (-c.rest_ns, -c.total_ns, c.syscall, _order(c.key)))
-    joined = tuple(_joined(catalogue, facts))
+    joined = tuple(_joined(probes, facts))
     return Stages(tuple(rows), by, event_cost, joined, facts, tuple(calls))
 
 
@@ -186,9 +185,9 @@ def _stage(
     )
 
 
-def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Reason]:
+def _joined(probes: Sequence[core.native.Probe], facts: Facts) -> list[Reason]:
     """List the stages that this recording cannot separate."""
-    roles = {(p.layer, p.role) for p in catalogue}
+    roles = {(p.layer, p.role) for p in probes}
     again = "fusetools record -- WORKLOAD"
     by_layer = {m.layer: m for m in facts.missing}
     missing = []
@@ -203,11 +202,11 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Reason]:
     syscalls = ("syscall", "sys_enter") in roles
     entered = [
         p
-        for p in catalogue
+        for p in probes
         if p.layer == "kernel"
         and p.role in ("entry", "graph_entry")
         and p.function != "request_wait_answer"
-        and not any(q.event == p.event and q.layer == "request" for q in catalogue)
+        and not any(q.event == p.event and q.layer == "request" for q in probes)
     ]
     if not syscalls:
         miss(Code.NO_VFS_STAGES, "syscall")

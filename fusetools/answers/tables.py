@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusetools import core
-from fusetools.answers.catalogue import catalogue, needed, prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.flame import prepare
 from fusetools.answers.source import Source
 from fusetools.errors import Error
+from fusetools.patterns import expression
 from fusetools.results.table import Table
 
 
 def requests(source: Source, filters: Filters) -> Table:
     """Return all requests."""
-    rows = catalogue(source.catalogue, source.events)
+    rows = source.catalogue.named().rows
     native = source.core_filters(filters)
     made = source.query(core.native.requests, rows, native, source.mount_points)
     return Table("requests", source.path.name, made)
@@ -24,9 +24,9 @@ def requests(source: Source, filters: Filters) -> Table:
 def calls(source: Source, patterns: Sequence[str], filters: Filters) -> Table:
     """Return the matched calls of all layers; ``patterns`` as in hist()."""
     names = [name for _, name in source.functions]
-    rows = prune(source.catalogue, patterns, (), filters, names)
-    rows += [p for p in source.catalogue if p.role == "sent" and p not in rows]
-    made = source.query(core.native.calls, rows, source.core_filters(filters))
+    regexes = [expression(pattern) for pattern in patterns]
+    selected = source.catalogue.select(regexes, (), filters.callers, names, sent=True)
+    made = source.query(core.native.calls, selected.rows, source.core_filters(filters))
     return Table("calls", source.path.name, made)
 
 
@@ -47,5 +47,5 @@ def waits(
 
 def durations(source: Source, daemon: bool) -> dict[str, bytes]:
     """Return durations by operation, as in Recording.durations()."""
-    rows = needed(source.catalogue, source.events)
+    rows = source.catalogue.requests().rows
     return source.query(core.native.durations, rows, source.core_filters(Filters()), daemon)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fusetools import core
-from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.queue import more_threads
@@ -58,7 +57,7 @@ def why(source: Source, filters: Filters) -> Why:
     """Return the findings of a recording."""
     query = RequestQuery(source)
     if source.detail == "stacks":
-        query.probes = [*query.probes, *_stacks(source)]
+        query.probes = source.with_stacks(source.catalogue.named())
     long = int(threshold(Code.DAEMON_CPU.value, "least_ns_each"))
     answer, facts = query(core.native.why, filters, long)
     facts = source.with_missing_detail(facts)
@@ -74,12 +73,6 @@ def why(source: Source, filters: Filters) -> Why:
         unknown=tuple(_unknown(digest, found)),
         facts=facts,
     )
-
-
-def _stacks(source: Source) -> Iterator[Probe]:
-    """Yield rows for the stacks of waits."""
-    if "sched:sched_switch" in set(source.described["stacks"]):
-        yield Probe("sched:sched_switch", "syscall", "", "", "stack")
 
 
 def _rank(finding: Finding) -> int:
@@ -401,7 +394,7 @@ class Digest:
         """Return the innermost function of a stack outside of system libraries; "" if there is
         none."""
         names = [mount.comm for mount in self.source.session.mounts if mount.comm]
-        callbacks = {p.function for p in self.source.catalogue if p.layer == "daemon"}
+        callbacks = {p.function for p in self.source.probes if p.layer == "daemon"}
         for name, path, kernel in reversed(frames):
             if kernel or name.startswith("["):
                 continue

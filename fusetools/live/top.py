@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.core import native
 from fusetools.host.fusectl import counter, fusectl
 from fusetools.record.streaming import Streaming
@@ -176,10 +175,10 @@ class Watch:
         )
 
 
-def catalogue_of(stream: Streaming) -> list[Probe]:
+def catalogue_of(stream: Streaming) -> list[native.Probe]:
     """Return the rows for requests and the names of files."""
     names = [event.name for event in stream.plan.events]
-    return catalogue([Probe(*row) for row in stream.rows()], names)
+    return native.Catalogue(stream.rows(), names).named().rows
 
 
 def full_path(mount: str, path: str | None, whole: bool) -> str | None:

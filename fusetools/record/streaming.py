@@ -135,7 +135,7 @@ class Streaming(Recording):
 
     def watch(
         self,
-        catalogue: Sequence[Row],
+        catalogue: Sequence[native.Probe],
         sums: bool,
         wanted: tuple[Sequence[str], int, str | None] | None = None,
         pids: Sequence[int] = (),

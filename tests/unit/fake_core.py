@@ -102,8 +102,8 @@ class FakeCore:
         if self.fail:
             raise CoreError(*self.fail)
         self.asked.append((path, catalogue, filters))
-        functions = {(layer, f) for _, layer, f, _, role in catalogue if role == "entry"}
-        roles = {role for *_, role in catalogue}
+        functions = {(p.layer, p.function) for p in catalogue if p.role == "entry"}
+        roles = {p.role for p in catalogue}
         begun, ended, matched = self.requests if "begin" in roles else (0, 0, 0)
         return {
             "first": 5_000_000_000,

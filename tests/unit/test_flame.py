@@ -22,7 +22,7 @@ from fixtures import Invoke
 
 import fusetools
 from fusetools import _core
-from fusetools.answers.catalogue import by_convention
+from fusetools._core import Catalogue
 from fusetools.answers.filters import Filters
 from fusetools.answers.flame import question
 from fusetools.answers.frames import kind_of
@@ -543,7 +543,7 @@ def test_flame_reports_missing_events(
 ) -> None:
     described: Any = {"events": events, "stacks": stacks, "samples": [], "off_cpu": False}
     with pytest.raises(Error) as error:
-        question("x", graph, by_convention([]), described, False)
+        question("x", graph, Catalogue([]), described, False)
     assert error.value.what == said
     assert error.value.fix == "fusetools record -- WORKLOAD"
 
@@ -553,18 +553,20 @@ def test_a_sampled_thread_no_longer_waits(graph: str) -> None:
     events = ["sched:sched_switch", "fuse:fuse_request_send"]
     samples = [("cpu-clock", True)]
     described: Any = {"events": events, "stacks": events, "samples": samples, "off_cpu": False}
-    rows = question("x", graph, by_convention(events), described, False)
+    rows = question("x", graph, Catalogue([], events).inferred([]), described, False)
     assert [row.event for row in rows if row.role == "sample"] == ["cpu-clock"]
 
 
 def test_waits_come_from_perfs_own_event_where_no_switch_was_recorded() -> None:
     events = ["offcpu-time", "fuse:fuse_request_send"]
     described: Any = {"events": events, "stacks": [], "samples": [], "off_cpu": True}
-    (row,) = question("x", "off-cpu", by_convention(events), described, False)
+    (row,) = question("x", "off-cpu", Catalogue([], events).inferred([]), described, False)
     assert (row.event, row.role) == ("offcpu-time", "stack")
-    by_request = question("x", "off-cpu", by_convention(events), described, True)
+    by_request = question("x", "off-cpu", Catalogue([], events).inferred([]), described, True)
     assert {"stack", "begin"} <= {row.role for row in by_request}
     described["events"] = [*events, "sched:sched_switch"]
     described["stacks"] = ["sched:sched_switch"]
-    rows = question("x", "off-cpu", by_convention(described["events"]), described, False)
+    rows = question(
+        "x", "off-cpu", Catalogue([], described["events"]).inferred([]), described, False
+    )
     assert "offcpu-time" not in {row.event for row in rows}

@@ -141,7 +141,7 @@ def test_single_calls_are_trees(core: Graphed) -> None:
 def test_filters_reach_the_core(core: Graphed, run: Invoke) -> None:
     assert run("graph", "--pid", "7", "--comm", "find", "--from", "1").exit_code == 0
     _, catalogue, filters = core.asked[-1]
-    assert {row[0] for row in catalogue} == set(EVENTS)
+    assert {row.event for row in catalogue} == set(EVENTS)
     assert (filters["pids"], filters["comms"], filters["from_ns"]) == ([7], ["find"], 10**9)
 
 
@@ -164,7 +164,7 @@ def test_function_graph_goes_before_kprobes(fake: Fake) -> None:
     events = [*EVENTS, "fuse_kernel:fuse_lookup", "fuse_kernel:fuse_lookup__return"]
     core = fake(Graphed([], events=[*events, "fuse_kernel:fuse_x", "fuse_kernel:fuse_x__return"]))
     fusetools.open().hist()
-    rows = {(row[0], row[4]) for row in core.asked[-1][1]}
+    rows = {(row.event, row.role) for row in core.asked[-1][1]}
     assert rows == {
         ("ftrace:funcgraph_entry", "graph_entry"),
         ("ftrace:funcgraph_exit", "graph_exit"),
@@ -192,4 +192,4 @@ def test_function_graph_is_read_where_it_is_asked_for(
     core = fake(Graphed(made, events=[*EVENTS, *daemon, "fuse:fuse_request_send"]))
     with contextlib.suppress(fusetools.Error):  # the fake core has no function_graph
         fusetools.open().hist(*patterns, layers=layers, filters=Filters())
-    assert ("ftrace:funcgraph_entry" in {row[0] for row in core.asked[-1][1]}) == graphed
+    assert ("ftrace:funcgraph_entry" in {row.event for row in core.asked[-1][1]}) == graphed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_core import TRACEPOINTS, FakeCore, Made, cvmfs_like, probes
@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import fusetools
 from fusetools import errors, session
-from fusetools.answers.catalogue import Probe, by_convention, operation_of, prune
+from fusetools._core import Catalogue, Probe, operation_of
 from fusetools.answers.filters import Filters
 from fusetools.names import OPERATIONS
+from fusetools.patterns import expression
 from fusetools.reasons import Code, Reason, of_daemon
 from fusetools.results.encode import encode
 from fusetools.session import Session
@@ -65,6 +66,17 @@ def test_operations_are_those_of_the_kernel() -> None:
     assert "lookup" in names and names <= OPERATIONS
 
 
+def by_convention(events: Sequence[str]) -> list[Probe]:
+    return Catalogue([], events).inferred([]).rows
+
+
+def select(
+    catalogue: Catalogue, patterns: Sequence[str], layers: Sequence[str], filters: Filters
+) -> list[Probe]:
+    regexes = [expression(pattern) for pattern in patterns]
+    return catalogue.select(regexes, layers, filters.callers, []).rows
+
+
 def test_convention() -> None:
     assert set(by_convention(CERNVMFS)) == {
         Probe("fuse_daemon:cvmfs_lookup", "daemon", "cvmfs_lookup", "lookup", "entry"),
@@ -93,14 +105,7 @@ def test_convention_takes_tracepoints_where_there_is_no_kprobe() -> None:
     )
     assert Probe("fuse:fuse_request_send", "request", "", "", "begin") in found
     assert Probe("fuse:fuse_request_end", "request", "", "", "end") in found
-    assert ("fuse_kernel:fuse_request_end", "kernel") in {p[:2] for p in found}
-
-
-def events(*args: Any, **kwargs: Any) -> set[str]:
-    rows = probes(("daemon", "cvmfs_lookup", "lookup"), ("daemon", "cvmfs_open", "open"))
-    catalogue = [Probe(*(row[key] for key in Probe._fields)) for row in rows]
-    catalogue += by_convention(TRACEPOINTS)
-    return {p.event for p in prune(catalogue, *args, **kwargs)}
+    assert ("fuse_kernel:fuse_request_end", "kernel") in {(p.event, p.layer) for p in found}
 
 
 LOOKUP = {"fuse_daemon:cvmfs_lookup", "fuse_daemon:cvmfs_lookup__return"}
@@ -131,7 +136,9 @@ SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
 def test_only_what_the_question_needs_is_read(
     patterns: tuple[str, ...], layers: tuple[str, ...], filters: Filters, needed: set[str]
 ) -> None:
-    assert events(patterns, layers, filters) == needed
+    described = probes(("daemon", "cvmfs_lookup", "lookup"), ("daemon", "cvmfs_open", "open"))
+    catalogue = Catalogue([Probe(**row) for row in described], TRACEPOINTS).inferred([])
+    assert {p.event for p in select(catalogue, patterns, layers, filters)} == needed
 
 
 def test_replies_need_requests_and_system_calls() -> None:
@@ -141,7 +148,7 @@ def test_replies_need_requests_and_system_calls() -> None:
         Probe("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
         Probe("sched:sched_switch", "syscall", "", "", "switch"),
     ]
-    assert prune(rows, ("lookup",), ("daemon",), Filters()) == rows[:3]
+    assert select(Catalogue(rows), ("lookup",), ("daemon",), Filters()) == rows[:3]
 
 
 def test_filters_reach_the_core(fake: Fake) -> None:

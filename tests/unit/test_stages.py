@@ -18,7 +18,7 @@ from script import Event, events
 
 import fusetools
 from fusetools import _core
-from fusetools.answers.catalogue import Probe
+from fusetools._core import Catalogue, Probe
 from fusetools.answers.filters import Filters
 from fusetools.results.facts import Requests
 
@@ -320,12 +320,14 @@ def stages_of(path: Path, **keep: Any) -> dict[tuple[str, bool], list[str]]:
     if keep:
         # Use only one of this recording's sources of requests. The daemon's system calls are
         # recorded only in part.
-        recording._source.catalogue = [
+        source = recording._source
+        kept = [
             p
-            for p in recording._source.catalogue
+            for p in source.probes
             if p.layer in ("syscall", "daemon") or p.function.startswith("fuse_dev_do_")
         ]
-        recording._source.catalogue += keep["request"]
+        events = source.described["events"]
+        source.catalogue = Catalogue([*kept, *keep["request"]], events)
     found = recording.stages()
     assert found.facts.requests == Requests(31, 31, 31)
     for o in found.operations:

@@ -158,7 +158,6 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             throttled=THROTTLED.pop() if THROTTLED else (),
             mounts=MOUNTS.pop() if MOUNTS else (),
         )
-        recording._source.__dict__["catalogue"] = recording._source.catalogue
         return recording.why()
 
     return found

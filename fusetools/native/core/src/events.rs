@@ -71,43 +71,50 @@ pub enum Role {
 }
 
 impl Role {
-    /// Return the role with this name in Python.
+    /// Return the role with this name in a recording's session.
     pub fn of_name(name: &str) -> Option<Role> {
-        Some(match name {
-            "entry" => Role::Entry,
-            "return" => Role::Return,
-            "graph_entry" => Role::GraphEntry,
-            "graph_exit" => Role::GraphExit,
-            "begin" => Role::Begin,
-            "sent" => Role::Sent,
-            "end" => Role::End,
-            "reply" => Role::Reply,
-            "inode" => Role::Inode,
-            "handle" => Role::Handle,
-            "listed" => Role::Listed,
-            "taken" => Role::Taken,
-            "name" => Role::Name,
-            "asked" => Role::Asked,
-            "about" => Role::About,
-            "sized" => Role::Sized,
-            "answered" => Role::Answered,
-            "forgotten" => Role::Forgotten,
-            "sys_enter" => Role::SysEnter,
-            "sys_exit" => Role::SysExit,
-            "switch" => Role::Switch,
-            "waking" => Role::Waking,
-            "fetched" => Role::Fetched,
-            "committed" => Role::Committed,
-            "ring_wait" => Role::RingWait,
-            "signal" => Role::Signal,
-            "connect" => Role::Connect,
-            "stack" => Role::Stack,
-            "sample" => Role::Sample,
-            "length" => Role::Length,
-            _ => return None,
-        })
+        let known = ROLES.iter().find(|(_, known)| *known == name);
+        known.map(|(role, _)| *role)
+    }
+
+    pub fn name(self) -> &'static str {
+        let known = ROLES.iter().find(|(role, _)| *role == self);
+        known.map_or("", |(_, name)| name)
     }
 }
+
+const ROLES: [(Role, &str); 30] = [
+    (Role::Entry, "entry"),
+    (Role::Return, "return"),
+    (Role::GraphEntry, "graph_entry"),
+    (Role::GraphExit, "graph_exit"),
+    (Role::Begin, "begin"),
+    (Role::Sent, "sent"),
+    (Role::End, "end"),
+    (Role::Reply, "reply"),
+    (Role::Inode, "inode"),
+    (Role::Handle, "handle"),
+    (Role::Listed, "listed"),
+    (Role::Taken, "taken"),
+    (Role::Name, "name"),
+    (Role::Asked, "asked"),
+    (Role::About, "about"),
+    (Role::Sized, "sized"),
+    (Role::Answered, "answered"),
+    (Role::Forgotten, "forgotten"),
+    (Role::SysEnter, "sys_enter"),
+    (Role::SysExit, "sys_exit"),
+    (Role::Switch, "switch"),
+    (Role::Waking, "waking"),
+    (Role::Fetched, "fetched"),
+    (Role::Committed, "committed"),
+    (Role::RingWait, "ring_wait"),
+    (Role::Signal, "signal"),
+    (Role::Connect, "connect"),
+    (Role::Stack, "stack"),
+    (Role::Sample, "sample"),
+    (Role::Length, "length"),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layer {
@@ -137,7 +144,7 @@ impl Layer {
 }
 
 /// Row of the catalogue: an event of the recording and its meaning.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Meaning {
     /// "system:name" as in the recording's own event list; "system:name#3": probe 3 of an event that several probes
     /// share.

@@ -1,6 +1,7 @@
 //! fusetools' native core: reads and writes perf.data, pairs calls and requests. No Python in it.
 
 pub mod answers;
+pub mod catalogue;
 pub mod cost;
 pub mod error;
 pub mod events;

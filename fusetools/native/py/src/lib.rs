@@ -1,6 +1,7 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
 mod btf;
+mod catalogue;
 mod flame;
 mod named;
 mod now;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use fusetools_core::answers::analysis::{analyse, Answer, Detail, Series};
 use fusetools_core::answers::hist::Hist;
 use fusetools_core::cost::Cost;
-use fusetools_core::events::{Layer, Map, Meaning, Role};
+use fusetools_core::events::Map;
 use fusetools_core::format::ring;
 use fusetools_core::operations;
 use fusetools_core::programs::elf;
@@ -42,6 +43,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::Borrowed;
 use regex::Regex;
+
+use crate::catalogue::{meaning, Row};
 
 create_exception!(
     _core,
@@ -222,22 +225,6 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
 fn of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     py.detach(|| Ok(Reader::open(&path)?.of_memory()))
         .map_err(|error| read_error(&path, error))
-}
-
-type Row = (String, String, String, String, String);
-
-fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> {
-    let layer = Layer::of_name(&layer)
-        .ok_or_else(|| PyValueError::new_err(format!("no such layer: {layer}")))?;
-    let role = Role::of_name(&role)
-        .ok_or_else(|| PyValueError::new_err(format!("no such role: {role}")))?;
-    Ok(Meaning {
-        event,
-        layer,
-        function,
-        operation,
-        role,
-    })
 }
 
 /// A name or path of any bytes, or any text of a recording. Bytes that are not UTF-8 are replaced.
@@ -656,6 +643,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tables::waits, module)?)?;
     module.add_function(wrap_pyfunction!(tables::stacks, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;
+    module.add_class::<catalogue::Catalogue>()?;
+    module.add_class::<catalogue::Probe>()?;
+    module.add_function(wrap_pyfunction!(catalogue::operation_of, module)?)?;
     module.add_function(wrap_pyfunction!(stages::stages, module)?)?;
     module.add_function(wrap_pyfunction!(single::durations, module)?)?;
     module.add_function(wrap_pyfunction!(single::lengths, module)?)?;

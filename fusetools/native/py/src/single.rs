@@ -98,8 +98,7 @@ pub fn lengths(
 #[pyfunction]
 pub fn spans(py: Python<'_>, path: PathBuf, catalogue: Vec<Row>) -> PyResult<Vec<(i32, u64, u64)>> {
     let mut found = Vec::new();
-    let returns = Role::of_name("return");
-    if !catalogue.iter().any(|row| Role::of_name(&row.4) == returns) {
+    if !catalogue.iter().any(|row| row.0.role == Role::Return) {
         stories(py, path, catalogue, Filters::default(), |story| {
             if let Some(begin) = story.at(Mark::Begin) {
                 let end = story.at(Mark::End).unwrap_or(begin);

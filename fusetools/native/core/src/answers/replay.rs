@@ -1,4 +1,4 @@
-//! What the daemon did for a request: the states, system calls and peers of its thread, and of its helpers.
+//! The daemon's work for a request: states, system calls and peers of its thread, and of its helpers.
 //!
 //! A thread that hands work to another one sleeps. The thread that wakes it up did the work: it is a helper.
 

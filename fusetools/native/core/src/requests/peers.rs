@@ -106,9 +106,9 @@ pub fn address(v: &[u64]) -> Option<String> {
 /// Peers of sockets by process and descriptor.
 #[derive(Default)]
 pub struct Connections {
-    /// Of connections that were open for the whole recording.
+    /// Peers of connections that were open for the whole recording.
     whole: FxHashMap<(i32, u64), String>,
-    /// Of connections that were made in it: from, to, address.
+    /// Peers of connections that were made in it, each with its begin and end.
     made: FxHashMap<(i32, u64), Vec<(u64, u64, String)>>,
 }
 

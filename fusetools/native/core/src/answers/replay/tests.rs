@@ -89,12 +89,13 @@ fn with<T>(
         };
         spans.iter().map(of).collect()
     };
-    ask(&Replay {
+    let replay = Replay {
         catalogue: &catalogue,
         arch: Arch::X86_64,
         connections: &connections,
         gather: Box::new(gather),
-    })
+    };
+    ask(&replay)
 }
 
 fn story(from: u64, to: u64) -> Story {
@@ -264,7 +265,7 @@ fn a_call_that_does_not_return_lasts_until_the_request_is_over() {
     let moments = vec![enter.clone(), last.clone()];
     let of = |ns| times(&[("clock_nanosleep", 1, ns)]);
     assert_eq!(calls(moments.clone(), 1000), of(860));
-    // What lies beyond the last moment kept, and where the request is over, may not be known.
+    // The request's end may be unknown, and so are events beyond the last kept moment.
     assert_eq!(calls(moments, ABSENT), of(5));
     let mut many = vec![enter; MOST - 1];
     many.push(last);
