@@ -19,7 +19,6 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import duration, plural, took
 from fusetools.host.fusectl import counter, fusectl
-from fusetools.live.top import catalogue_of
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.session import Recording
@@ -65,7 +64,7 @@ class Requests(Streaming):
         slow = [c for c in conditions if isinstance(c, Slow)]
         operations = {name for c in slow for name in c.operations} or {"init"}
         least = min((c.least for c in slow), default=NEVER)
-        self.watch(catalogue_of(self), sums=False, wanted=(sorted(operations), least, None))
+        self.watch(self.catalogue(), sums=False, wanted=(sorted(operations), least, None))
         failed = [c for c in conditions if isinstance(c, Failed)]
         self.requests.set_errors(sorted({number for c in failed for number in c.errors}))
         self.begin()

@@ -41,7 +41,7 @@ class Watch:
         self._callers: dict[int, tuple[str, str]] = {}
         self._lost = 0
         self._differences: list[int] = []
-        stream.watch(catalogue_of(stream), sums=True)
+        stream.watch(stream.catalogue(), sums=True)
         self._start = stream.begin()
         self._cpu = stream.cpu_seconds()
 
@@ -173,12 +173,6 @@ class Watch:
             thread=row.daemon_tid,
             unsure=unsure,
         )
-
-
-def catalogue_of(stream: Streaming) -> list[native.Probe]:
-    """Return the rows for requests and the names of files."""
-    names = [event.name for event in stream.plan.events]
-    return native.Catalogue(stream.rows(), names).named().rows
 
 
 def full_path(mount: str, path: str | None, whole: bool) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fusetools.answers.requests import error_name
 from fusetools.core import native
-from fusetools.live.top import catalogue_of, full_path
+from fusetools.live.top import full_path
 from fusetools.record.streaming import Streaming
 from fusetools.results.trace import Ended
 
@@ -32,7 +32,7 @@ class Trace:
             t.mount.connection: t.mount.path for t in stream.plan.targets
         }
         wanted = operations, least, path
-        stream.watch(catalogue_of(stream), sums=False, wanted=wanted, pids=pids, comms=comms)
+        stream.watch(stream.catalogue(), sums=False, wanted=wanted, pids=pids, comms=comms)
         stream.begin()
         self._epoch = time.time_ns() - time.monotonic_ns()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -366,16 +366,12 @@ class Finishing(Things):
 
         ``left_out``: samples of an event that are other daemons', and not in it.
         """
-        catalogue = [
+        rows = [
             (probe.event, probe.layer, probe.function, probe.operation, probe.role)
             for probe in self.plan.probes
         ]
-        recorded = {event.name for event in self.plan.events}
-        catalogue += [
-            (f"fuse:fuse_request_{name}", "request", "", "", role)
-            for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
-            if f"fuse:fuse_request_{name}" in recorded
-        ]
+        fuse = [event.name for event in self.plan.events if event.name.startswith("fuse:")]
+        catalogue = native.Catalogue(rows, fuse).inferred([]).rows
         try:
             seen = native.scan(str(recording), catalogue, {})
         except native.CoreError as error:
@@ -432,7 +428,7 @@ class Finishing(Things):
     def _silent(
         self,
         recording: Path,
-        catalogue: list[tuple[str, str, str, str, str]],
+        catalogue: Sequence[native.Probe],
         samples: Counter[str],
     ) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""

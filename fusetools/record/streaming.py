@@ -13,8 +13,9 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.host.probe import OWN_GROUPS
 from fusetools.host.processes import cpu_seconds
-from fusetools.names import CALIBRATION, RINGS
+from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
 from fusetools.plan.options import Options
 from fusetools.record.costs import Costs
@@ -27,7 +28,6 @@ from fusetools.record.signals import ENDING, arrived
 BUFFERS = 128 << 20
 LARGEST, SMALLEST = 16 << 20, 256 << 10
 PIPE = 1 << 20
-Row = tuple[str, str, str, str, str]
 PATIENCE = 10_000_000_000  # ns that it has to write what it holds
 STEP = 0.1  # seconds within which a signal is answered
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
@@ -155,8 +155,8 @@ class Streaming(Recording):
             catalogue, filters, self._servers(), mounts, self.facts.arch, sums, wanted
         )
 
-    def rows(self) -> list[Row]:
-        """(event, layer, function, operation, role) of what is recorded."""
+    def catalogue(self) -> list[native.Probe]:
+        """Return the rows for requests and the names of files."""
         rows = [
             (
                 f"{probe.bundle}#{probe.number}" if probe.bundle else probe.event,
@@ -168,14 +168,9 @@ class Streaming(Recording):
             for probe in self.plan.probes
             if probe.function != CALIBRATION and probe not in self.refused
         ]
-        names = {event.name for event in self.plan.events}
-        rows += [
-            (f"fuse:fuse_request_{name}", "request", "", "", role)
-            for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
-            if f"fuse:fuse_request_{name}" in names
-        ]
-        rows += [(name, "syscall", "", "", role) for role, name in RINGS.items() if name in names]
-        return rows
+        names = [event.name for event in self.plan.events]
+        tracepoints = [n for n in names if n.partition(":")[0] not in OWN_GROUPS]
+        return native.Catalogue(rows, tracepoints).inferred([]).named().rows
 
     def begin(self) -> int:
         """From when on nothing is missing; ns on the recording's clock."""
