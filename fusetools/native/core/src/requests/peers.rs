@@ -103,13 +103,16 @@ pub fn address(v: &[u64]) -> Option<String> {
     })
 }
 
+/// Begin, end and peer of a connection.
+type Span = (u64, u64, String);
+
 /// Peers of sockets by process and descriptor.
 #[derive(Default)]
 pub struct Connections {
     /// Peers of connections that were open for the whole recording.
     whole: FxHashMap<(i32, u64), String>,
-    /// Peers of connections that were made in it, each with its begin and end.
-    made: FxHashMap<(i32, u64), Vec<(u64, u64, String)>>,
+    /// Connections that were made in it.
+    made: FxHashMap<(i32, u64), Vec<Span>>,
 }
 
 impl Connections {
