@@ -527,6 +527,33 @@ class MountQueue(TypedDict):
 class Queue(Answer):
     mounts: list[MountQueue]
 
+class Replay:
+    """Result of a replay. Times are in ns; `operations`: (name, requests, ns)."""
+
+    waited: int
+    lasted: int
+    operations: list[tuple[str, int, int]]
+
+class MountReplays:
+    """A mount's requests: recorded, replayed, and replayed with a change; replays on the host's
+    CPUs, and on any number. The numbers as in `fusetools.results.whatif.MountReplay`."""
+
+    connection: int | None
+    requests: int
+    left_out: int
+    handed: int
+    ring: int
+    threads: int
+    callers: int
+    saved: int
+    recorded: Replay
+    same: list[Replay]
+    changed: list[Replay]
+
+class WhatIf(Answer):
+    mounts: list[MountReplays]
+    cpus: int | None
+
 _Frames = list[tuple[str, str, bool]]  # function, file, whether it is the kernel's; outermost first
 _Total = tuple[int, int, int]  # requests, their ns, failed ones
 
@@ -813,6 +840,15 @@ def errors(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Erro
 
 def queue(path: str | PathLike[str], catalogue: Rows, filters: Filters, parts: int) -> Queue:
     """Return the number of requests in the daemon's queue over time, and means of ``parts``."""
+
+def whatif(
+    path: str | PathLike[str],
+    catalogue: Rows,
+    filters: Filters,
+    change: tuple[int, int, int, int],
+) -> WhatIf:
+    """Replay the requests. ``change``: threads, and timeouts in ns of names, attributes and names
+    that do not exist; 0: as recorded."""
 
 def why(path: str | PathLike[str], catalogue: Rows, filters: Filters, long: int) -> Why:
     """Divide the time that callers waited among its causes.

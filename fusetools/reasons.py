@@ -121,6 +121,13 @@ class Code(str, Enum):
     THREADS_UNKNOWN_NO_ANSWER = "threads_unknown_no_answer"
     THREADS_UNKNOWN_UNANSWERED = "threads_unknown_unanswered"
 
+    # No estimate of a replay with other limits
+    REPLAY_EMPTY = "replay_empty"
+    REPLAY_RING = "replay_ring"
+    REPLAY_HANDED = "replay_handed"
+    REPLAY_LOCK = "replay_lock"
+    REPLAY_DEVIATES = "replay_deviates"
+
     # Stages that a recording does not separate, because of what it lacks: subject `cause`
     NO_VFS_STAGES = "no_vfs_stages"
     VFS_ENTRY_JOINED = "vfs_entry_joined"
@@ -710,6 +717,7 @@ _DURATIONS = "durations of the callbacks of {path}"
 _NO_RETURNS = "no return probes in {file}: "
 _REFUSED = "the kernel refuses a probe on it: {message}"
 _WHETHER = "Whether the daemon has enough threads cannot be known"
+_REPLAY = "How long callers would wait cannot be known"
 _EARLIER = "what happened earlier than {held_ns} before its end"
 
 # Parts that little detail leaves out, by layer.
@@ -1002,6 +1010,34 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: _unknown(
             words,
             f"of {words.counted('requests', 'request')} {words['unanswered']} had no answer",
+        ),
+    ),
+    Code.REPLAY_EMPTY: (
+        _REPLAY,
+        lambda words: f"callers waited for none of {words.counted('requests', 'request')}",
+    ),
+    Code.REPLAY_RING: (
+        _REPLAY,
+        lambda words: (
+            f"{words['ring']} of {words.counted('requests', 'request')} went by io_uring, where "
+            "each CPU has its own thread"
+        ),
+    ),
+    Code.REPLAY_HANDED: (
+        _REPLAY,
+        lambda words: (
+            f"{words['handed']} of {words.counted('requests', 'request')} were answered by another "
+            "thread than the one that read them"
+        ),
+    ),
+    Code.REPLAY_LOCK: (
+        _REPLAY,
+        lambda words: "the daemon's threads wait for a lock, and more of them would wait longer",
+    ),
+    Code.REPLAY_DEVIATES: (
+        _REPLAY,
+        lambda words: (
+            f"a replay without a change deviates by {words['deviation_share']} from the recording"
         ),
     ),
     Code.NO_VFS_STAGES: (

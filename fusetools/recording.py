@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fusetools.results.slow import Slowest
     from fusetools.results.stages import Stages
     from fusetools.results.table import Table
+    from fusetools.results.whatif import WhatIf
     from fusetools.results.why import Why
     from fusetools.session import Session
 
@@ -198,6 +199,12 @@ class Recording:
         from fusetools.answers.why import why
 
         return why(self._source, filters or Filters())
+
+    def whatif(self, settings: Sequence[str], filters: Filters | None = None) -> WhatIf:
+        """Replay the requests with other limits, each NAME=NUMBER, as `fusetools whatif` does."""
+        from fusetools.answers.whatif import whatif
+
+        return whatif(self._source, settings, filters or Filters())
 
     def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
         """Write the requests to a file, as "perfetto", "csv" or "json".

@@ -30,7 +30,7 @@ def queue(source: Source, filters: Filters) -> Queue:
         queued, busy = column(mount["queued"], "I"), column(mount["busy"], "I")
         mounts.append(
             MountQueue(
-                mount=_mount(query.names, mount["connection"]),
+                mount=mount_of(query.names, mount["connection"]),
                 requests=mount["requests"],
                 threads=mount["threads"],
                 start_ns=times[0] - first if times else 0,
@@ -78,7 +78,8 @@ def more_threads(mount: session.TracedMount | None, threads: int) -> str:
     return f"mount it with -o max_threads=N, N more than {most}"
 
 
-def _mount(names: Names, connection: int | None) -> str:
+def mount_of(names: Names, connection: int | None) -> str:
+    """Return the mount point, or a name for it if unknown."""
     if connection is None:
         return "all mounts"
     return names.mount(connection) or f"connection {connection}"

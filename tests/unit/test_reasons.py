@@ -96,6 +96,8 @@ FIGURES: Mapping[str, int | float] = {
     "error_share": 0.0127,
     "requests": 1500,
     "handed": 1400,
+    "ring": 900,
+    "deviation_share": 0.375,
     "unanswered": 2,
     "queue_share": 0.5,
     "short_share": 0.25,

@@ -40,6 +40,7 @@ from fusetools.results.stuck import Stuck
 from fusetools.results.sweep import Sweep
 from fusetools.results.top import Top
 from fusetools.results.trace import Ended
+from fusetools.results.whatif import WhatIf
 from fusetools.results.why import Why
 
 ANSWERS: dict[str, type] = {
@@ -64,6 +65,7 @@ ANSWERS: dict[str, type] = {
     "sweep": Sweep,
     "top": Top,
     "trace": Ended,
+    "whatif": WhatIf,
     "why": Why,
 }
 # Keys of JSON Schema, and their values.

@@ -17,4 +17,5 @@ pub mod slowest;
 pub mod stages;
 pub mod tables;
 pub mod tree;
+pub mod whatif;
 pub mod why;

@@ -208,6 +208,17 @@ impl Reader {
         self.text(feature::OSRELEASE)
     }
 
+    /// Return the number of CPUs that were online (the second number of perf's HEADER_NRCPUS).
+    pub fn cpus(&self) -> Option<u32> {
+        let (_, range) = self
+            .parts
+            .features
+            .iter()
+            .find(|(b, _)| *b == feature::NRCPUS)?;
+        let bytes = self.bytes.get(range.clone())?.get(4..8)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+
     /// Return the start and name of the kernel functions that the recording names (those of its function_graph events),
     /// by start.
     pub fn kernel_functions(&self) -> Vec<(u64, String)> {

@@ -9,6 +9,7 @@ mod requests;
 mod single;
 mod stages;
 mod tables;
+mod whatif;
 mod why;
 
 use std::collections::HashMap;
@@ -660,6 +661,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
+    module.add_function(wrap_pyfunction!(whatif::whatif, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;
     module.add_class::<now::Now>()?;

@@ -30,7 +30,7 @@ use crate::named::{known, Action, Meanwhile, NamedRequest, SlowCall};
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
 /// Parts of a query about requests.
-struct Question {
+pub(crate) struct Question {
     reader: Reader,
     path: PathBuf,
     catalogue: Vec<Meaning>,
@@ -38,7 +38,11 @@ struct Question {
 }
 
 impl Question {
-    fn new(path: PathBuf, catalogue: Vec<Row>, filters: &Bound<'_, PyDict>) -> PyResult<Question> {
+    pub(crate) fn new(
+        path: PathBuf,
+        catalogue: Vec<Row>,
+        filters: &Bound<'_, PyDict>,
+    ) -> PyResult<Question> {
         let catalogue = catalogue.into_iter().map(meaning);
         Ok(Question {
             reader: Reader::open(&path).map_err(|error| read_error(&path, error))?,
@@ -52,7 +56,12 @@ impl Question {
         Arch::new(self.reader.arch().as_deref())
     }
 
-    fn tell<'py>(
+    /// Return the number of CPUs of the host, if known.
+    pub(crate) fn cpus(&self) -> Option<usize> {
+        self.reader.cpus().map(|cpus| cpus as usize)
+    }
+
+    pub(crate) fn tell<'py>(
         &self,
         py: Python<'py>,
         listener: &mut (dyn Listener + Send),

@@ -23,8 +23,9 @@ use crate::requests::named::{Known, Listener};
 use crate::requests::names::{Names, Path};
 use crate::requests::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story, FATES, REFUSED};
 
+pub(crate) use asked::Asked;
+use asked::Sizes;
 pub use asked::{Again, Class, Transfers, CLASSES};
-use asked::{Asked, Sizes};
 use flights::Flights;
 pub use flights::InFlight;
 pub use tables::{Count, Table};
@@ -615,7 +616,7 @@ impl<'a> Why<'a> {
             self.cause_callers.add((number, story.pid), ns);
         }
         self.transfers.add(known, node, true, ns);
-        let mut class = self.again.add(known, node, ns);
+        let (mut class, _) = self.again.add(known, node, ns);
         if class == Class::Needed && self.transfers.is_small(known) {
             class = Class::Small;
         }

@@ -22,6 +22,7 @@ pub mod feature {
     pub const OSRELEASE: u32 = 4;
     pub const VERSION: u32 = 5;
     pub const ARCH: u32 = 6;
+    pub const NRCPUS: u32 = 7;
     pub const EVENT_DESC: u32 = 12;
     pub const GROUP_DESC: u32 = 17;
     pub const AUXTRACE: u32 = 18;

@@ -69,6 +69,12 @@ impl Known<'_> {
     pub fn is_negative(&self) -> bool {
         self.story.error == 0 && self.details.answer == 0
     }
+
+    /// Return whether it is a lookup that finds no file: an answer without an inode, or ENOENT.
+    pub fn finds_nothing(&self) -> bool {
+        let story = self.story;
+        story.operation == Operation::LOOKUP && (self.is_negative() || story.error == -2)
+    }
 }
 
 /// Return the path of a request's file.

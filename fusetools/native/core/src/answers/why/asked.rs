@@ -59,30 +59,42 @@ struct Question {
     held: [u64; TIMEOUTS.len()],
 }
 
-#[derive(Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
+    /// Timeouts in ns of a cache, shortest first.
+    pub(crate) timeouts: [u64; TIMEOUTS.len()],
     questions: FxHashMap<(Operation, bool, u32, u64), Question>,
     sums: FxHashMap<(Operation, bool), Again>,
     changed: FxHashMap<u32, u64>,
 }
 
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked {
+            timeouts: TIMEOUTS,
+            questions: FxHashMap::default(),
+            sums: FxHashMap::default(),
+            changed: FxHashMap::default(),
+        }
+    }
+}
+
 impl Asked {
-    /// Count a request, and return its class.
-    pub(super) fn add(&mut self, known: &Known<'_>, node: u32, ns: u64) -> Class {
+    /// Count a request. Return its class, and whether a cache with the longest timeout would have saved it.
+    pub(crate) fn add(&mut self, known: &Known<'_>, node: u32, ns: u64) -> (Class, bool) {
         let story = known.story;
         let (begin, end) = (story.at(Mark::Begin), story.at(Mark::End));
         let (Some(begin), Some(end)) = (begin, end) else {
-            return Class::Needed;
+            return (Class::Needed, false);
         };
         let operation = story.operation;
         if changes(operation) && self.changed.len() < MOST_KEYS {
             self.changed.insert(node, end);
         }
         if !is_asked(operation) {
-            return Class::Needed;
+            return (Class::Needed, false);
         }
         let name = known.details.name.as_ref();
-        let negative = operation == Operation::LOOKUP && (known.is_negative() || story.error == -2);
+        let negative = known.finds_nothing();
         let mut hasher = FxHasher::default();
         name.hash(&mut hasher);
         let key = (operation, negative, node, hasher.finish());
@@ -114,7 +126,7 @@ impl Asked {
             });
             question.requests += 1;
             let changed = self.changed.get(&node).copied().unwrap_or(0);
-            for (at, timeout) in TIMEOUTS.iter().enumerate() {
+            for (at, timeout) in self.timeouts.iter().enumerate() {
                 let held = question.held[at];
                 let fresh =
                     held != ABSENT && changed <= held && begin <= held.saturating_add(*timeout);
@@ -129,11 +141,12 @@ impl Asked {
                 }
             }
         }
-        match (negative, again) {
+        let class = match (negative, again) {
             (true, _) => Class::Negative,
             (false, true) => Class::Again,
             (false, false) => Class::Needed,
-        }
+        };
+        (class, again)
     }
 
     pub(super) fn finish(self) -> Vec<Again> {

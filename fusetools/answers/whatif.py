@@ -1,0 +1,120 @@
+"""Replays of a recording's requests with other limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fusetools import core
+from fusetools.answers.filters import Filters
+from fusetools.answers.queue import mount_of
+from fusetools.answers.requests import RequestQuery
+from fusetools.answers.source import Source
+from fusetools.answers.why import why
+from fusetools.errors import Error
+from fusetools.reasons import Code, Reason
+from fusetools.results.whatif import MountReplay, OperationReplay, WhatIf
+
+# Limits that a replay can change, in the order of the core's arguments.
+THREADS = "threads"
+TIMEOUTS = ("entry_timeout", "attr_timeout", "negative_timeout")
+_MAX_THREADS = 1 << 16
+_MAX_SECONDS = 1 << 30
+# Largest deviation of the replay without a change from the recording, as a share.
+_DEVIATES = 0.25
+
+
+def parse(settings: Sequence[str]) -> tuple[int, int, int, int]:
+    """Return threads and the timeouts in ns, 0 for what stays. Error: unknown or invalid."""
+    values = dict.fromkeys((THREADS, *TIMEOUTS), 0)
+    example = "fusetools whatif threads=8"
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name == "max_background":
+            raise Error(
+                f"cannot replay with {setting}",
+                "a recording does not show when a request is put on the background list: set the "
+                "limit, record again, and compare with fusetools diff",
+                f"echo {value or 'LIMIT'} > /sys/fs/fuse/connections/CONNECTION/max_background",
+            )
+        if name not in values:
+            why = f"it is none of {', '.join(values)}"
+            raise Error(f"{name or setting!r} cannot be changed in a replay", why, example)
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+            raise Error(f"{setting} has no number", f"{name}=NUMBER is needed", example)
+        number = float(value)
+        if name == THREADS and not (number.is_integer() and 1 <= number <= _MAX_THREADS):
+            raise Error(f"{setting} is no number of threads", f"1 to {_MAX_THREADS}", example)
+        if not 0 < number <= _MAX_SECONDS:
+            raise Error(f"{setting} is no number of seconds", "a number above 0 is needed", example)
+        values[name] = int(number) if name == THREADS else round(number * 1e9)
+    threads, entry, attributes, negative = values.values()
+    return threads, entry, attributes, negative
+
+
+def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
+    """Replay the requests with other limits. ``settings``: NAME=NUMBER each."""
+    change = parse(settings)
+    query = RequestQuery(source)
+    answer, facts = query(core.native.whatif, filters, change)
+    locked = change[0] > 0 and any(
+        finding.reason.code == Code.DAEMON_LOCK for finding in why(source, filters).findings
+    )
+    mounts = tuple(
+        _mount(mount_of(query.names, of.connection), of, change[0], locked)
+        for of in answer["mounts"]
+        if of.requests or of.left_out
+    )
+    facts = source.with_missing_detail(facts)
+    return WhatIf(mounts, tuple(settings), answer["cpus"], facts)
+
+
+def _mount(name: str, of: core.native.MountReplays, threads: int, locked: bool) -> MountReplay:
+    recorded = of.recorded.waited
+    best = _best(of)
+    scales = [recorded / same.waited if same.waited else 1.0 for same in of.same]
+    estimates = [round(scale * changed.waited) for scale, changed in zip(scales, of.changed)]
+    bounds = [*estimates, *(changed.waited for changed in of.changed)]
+    unknown = _unknown(of, threads, locked)
+    after = {operation: ns for operation, _, ns in of.changed[best].operations}
+    rows = (
+        OperationReplay(operation, requests, ns, round(after.get(operation, 0) * scales[best]))
+        for operation, requests, ns in of.recorded.operations
+        if ns
+    )
+    return MountReplay(
+        mount=name,
+        requests=of.requests,
+        left_out=of.left_out,
+        threads=of.threads,
+        callers=of.callers,
+        saved=of.saved,
+        recorded_ns=recorded,
+        replayed_ns=of.same[best].waited,
+        waited_ns=None if unknown else estimates[best],
+        low_ns=None if unknown else min(bounds),
+        high_ns=None if unknown else max(bounds),
+        operations=() if unknown else tuple(sorted(rows, key=lambda row: -row.recorded_ns)),
+        unknown=unknown,
+    )
+
+
+def _unknown(of: core.native.MountReplays, threads: int, locked: bool) -> Reason | None:
+    """Return why there is no estimate."""
+    if not of.recorded.waited:
+        return Reason(Code.REPLAY_EMPTY, {}, {"requests": of.requests + of.left_out})
+    if threads and 2 * of.ring > of.requests:
+        return Reason(Code.REPLAY_RING, {}, {"requests": of.requests, "ring": of.ring})
+    if threads and of.handed:
+        return Reason(Code.REPLAY_HANDED, {}, {"requests": of.requests, "handed": of.handed})
+    if locked:
+        return Reason(Code.REPLAY_LOCK, {}, {}, "fusetools why")
+    deviation = abs(of.same[_best(of)].waited / of.recorded.waited - 1)
+    if deviation > _DEVIATES:
+        return Reason(Code.REPLAY_DEVIATES, {}, {"deviation_share": deviation})
+    return None
+
+
+def _best(of: core.native.MountReplays) -> int:
+    """Return which of the two models fits the recording best."""
+    return min((0, 1), key=lambda at: abs(of.same[at].waited - of.recorded.waited))
