@@ -5,15 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fusetools.core import native
+from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.names import CALIBRATION
 from fusetools.plan.options import Options
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Reason
+from fusetools.record.job import Job
 from fusetools.record.preflight import output_of, prepared
 from fusetools.record.session import Interrupted, Recording
 from fusetools.record.timed import check, timed
@@ -72,12 +73,12 @@ def overhead(
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
             lock.state.folders.clear()  # the previous run's are already removed
-            recording = _Temporary(lock, options, arguments, user, facts, part, output)
-            with recording:
+            job = Job(lock, options, arguments, user, facts, part, output)
+            with Recording(job) as recording:
                 recording.arm()
                 recording.run()
-                outcome = recording.finish()
-                run = recording.measured()
+                run = _measured(recording)
+            outcome = job.outcome
             check(outcome, options.command, log)
             for m in outcome.missing:  # figures differ between runs
                 missing.setdefault(replace(m, figures={}), m)
@@ -139,23 +140,25 @@ def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
     return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
-class _Temporary(Recording):
-    """A recording that is deleted after its figures were taken."""
+def _measured(recording: Recording) -> _Run:
+    """Return the figures of a whole recording, which is deleted, without the calls for calibration.
 
-    def _hand_over(self, whole: Path) -> None:
-        self.outcome.output = whole
-
-    def measured(self) -> _Run:
-        """Return the figures of the whole file, without the calls for calibration."""
-        assert self.outcome.output is not None
-        seen = native.scan(str(self.outcome.output), [], {})["events"]
-        own = sum(n for name, n in seen if CALIBRATION in name)
-        events = sum(n for _, n in seen) - own - 1  # 1: the session's event
-        return _Run(
-            self.outcome.seconds,
-            events,
-            self.outcome.size_bytes * events / (events + own) if events else 0.0,
-            self.pair_cost,
-            self.cost,
-            self.outcome.took,
-        )
+    Raise Error if it cannot be put together.
+    """
+    outcome = recording.job.outcome
+    finisher = recording.finisher()
+    try:
+        whole = finisher.assemble()
+        seen = native.scan(str(whole), [], {})["events"]
+    except native.CoreError as error:
+        raise Error("a run's recording is incomplete", ": ".join(map(str, error.args))) from error
+    own = sum(n for name, n in seen if CALIBRATION in name)
+    events = sum(n for _, n in seen) - own - 1  # 1: the session's event
+    return _Run(
+        outcome.seconds,
+        events,
+        outcome.size_bytes * events / (events + own) if events else 0.0,
+        recording.pair_cost,
+        finisher.cost,
+        outcome.took,
+    )

@@ -48,17 +48,12 @@ def requests_only(plan: ProbePlan) -> ProbePlan:
 
 
 class Requests(Streaming):
-    """The requests of a running recording, read by another perf on the existing probes."""
+    """The requests of a running recording: a perf of their own, on the existing probes."""
 
     def __init__(self, recording: Recording) -> None:
-        plan = requests_only(recording.plan)
-        of = recording
-        super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, plan)
-        self.tracefs = of.tracefs
-
-    def arm(self) -> None:
-        self.raw = self._folder() / "none"
-        self._start_perf(self._pipe_command_line)
+        job = recording.job.copied()
+        job.plan = requests_only(job.plan)
+        super().__init__(job, recording.probes)
 
     def follow(self, conditions: Sequence[Condition]) -> None:
         slow = [c for c in conditions if isinstance(c, Slow)]
@@ -69,12 +64,6 @@ class Requests(Streaming):
         self.requests.set_errors(sorted({number for c in failed for number in c.errors}))
         self.begin()
         self.requests.hold()
-
-    def close(self) -> None:
-        if self.perf is not None:
-            self.perf.pause()
-            self.perf.stop()
-            self.perf.close()
 
 
 # Connection, unique, thread of the caller.

@@ -36,7 +36,6 @@ from fusetools import session
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import binary, size, took
-from fusetools.host.facts import Tool
 from fusetools.host.files import Files, by_descriptor
 from fusetools.live.conditions import Cause, Conditions, Requests, Waits
 from fusetools.live.forked import Forked
@@ -48,12 +47,16 @@ from fusetools.plan.options import Flight, Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Code, Reason
 from fusetools.record import waiting
-from fusetools.record.finishing import Finishing
+from fusetools.record.callers import Callers
+from fusetools.record.daemons import mapped
+from fusetools.record.finisher import Finisher, Recorded
 from fusetools.record.handover import give
-from fusetools.record.perf import Overwriting, Sizes, buffer_size, overwriting
+from fusetools.record.job import Job
+from fusetools.record.perf import Overwriting, buffer_size
 from fusetools.record.preflight import MOST, check_feedback, output_of, prepared
+from fusetools.record.recorders import FORMATS, Recorders
 from fusetools.record.scratch import TASKS
-from fusetools.record.session import FORMATS, Recording, mapped
+from fusetools.record.session import Recording, check_signals
 from fusetools.record.signals import ENDING, SIGNALS
 from fusetools.record.state import DIRECTORY, Removed
 from fusetools.record.workload import User
@@ -160,8 +163,8 @@ def fly(
                 if not options.force:
                     check_feedback(output, plan)
                 plan = bundled(facts, plan, lock.number)
-                flight = FlightRecorder(lock, options, arguments, user, facts, plan, output)
-                flight.account, flight.written, flight.warn = account, written, warn
+                job = Job(lock, options, arguments, user, facts, plan, output, warn)
+                flight = FlightRecorder(job, account, written)
                 flight.grows, flight.waits = own, waits
                 found = found if found.what else removed
                 why = ""
@@ -176,7 +179,7 @@ def fly(
                     else:
                         flight.measure()
                     if not flight.larger:
-                        armed(flight.plan, found, flight.room.buffer, flight.holds)
+                        armed(job.plan, found, flight.recorders.room.buffer, flight.holds)
                         if not (why := flight.watch()):
                             return
             if why:
@@ -197,14 +200,12 @@ def _held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class FlightRecorder(Recording):
-    """A recording without a workload that never ends and is written repeatedly."""
+class FlightRecorder:
+    """A recording without a workload that never ends and is written repeatedly.
 
-    perf_class = Overwriting
-    options: Options
-    kept: Flight  # what is kept
-    account: Callable[[Stuck], str]
-    written: Callable[[Written], None]
+    ``account``: returns the report on stuck mounts; ``written``: called for each recording.
+    """
+
     requests: Requests | None = None
     grows = True  # whether buffers that are too small become larger
     larger: int | None = None  # their new size in bytes
@@ -220,61 +221,70 @@ class FlightRecorder(Recording):
     looking: Forked[Stuck] | None = None
     ending = False  # a signal to end arrived while a child was working
 
+    def __init__(
+        self, job: Job, account: Callable[[Stuck], str], written: Callable[[Written], None]
+    ) -> None:
+        assert job.options.flight is not None and job.output is not None
+        # ftrace is not used, which may lack this clock
+        job.plan = replace(job.plan, clock="mono")
+        self.job, self.account, self.written = job, account, written
+        self.kept = job.options.flight
+        self.shelf = Shelf(job.output, keep_of(self.kept, job.facts.cpus, job.user))
+        self.recording = Recording(job, buffer_of(self.kept, job.facts.cpus), DATA)
+
+    def __enter__(self) -> FlightRecorder:
+        self.recording.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self.requests is not None:
+                self.requests.close()
+                self.requests = None
+            if self.listener is not None:
+                self.listener.close()
+        finally:
+            self.recording.__exit__(None, None, None)
+
+    @property
+    def recorders(self) -> Recorders:
+        assert self.recording.recorders is not None
+        return self.recording.recorders
+
+    @property
+    def output(self) -> Output:
+        assert self.job.output is not None
+        return self.job.output
+
     def arm(self) -> None:
-        assert self.output is not None
-        self.plan = replace(self.plan, clock="mono")  # ftrace is not used, which may lack it
-        assert self.options.flight is not None
-        self.kept = self.options.flight
-        keep = keep_of(self.kept, self.facts.cpus, self.user)
-        self.shelf = Shelf(self.output, keep)
-        super().arm()
+        self.recording.arm()
         self.begun = self.whole_since = time.monotonic_ns()
-        folder = self._folder()
+        folder = self.job.folder()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(folder / SOCKET))
         self.listener.listen()
         self.listener.setblocking(False)
         if any(not isinstance(c, Waiting) for c in self.kept.conditions):
-            self.requests = Requests(self)
+            self.requests = Requests(self.recording)
             self.requests.arm()
             self.requests.follow(self.kept.conditions)
         if lack := self._lack():  # a later time would miss events
-            self.warn(f"cannot write in {self.output.parent} now: {lack}")
-        self._check_signals()
-
-    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        self.raw = self.scratch / DATA
-        self.room = Sizes(buffer_of(self.kept, self.facts.cpus), 0)
-        return overwriting(super()._command_line(perf, fifos, group))
-
-    def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
-        return overwriting(super()._per_task_line(perf, fifos))
-
-    def _full(self) -> bool:
-        return False
-
-    def _stop(self) -> None:
-        if self.requests is not None:
-            self.requests.close()
-            self.requests = None
-        if self.listener is not None:
-            self.listener.close()
-        super()._stop()
+            self.job.warn(f"cannot write in {self.output.parent} now: {lack}")
+        check_signals()
 
     def measure(self) -> None:
         """Measure the rate of events, and how many seconds the buffers hold."""
-        assert self.output is not None
         self.ending = self._wait_for(MEASURED)
         if self.ending or self._lack():
             return
         upto = time.monotonic_ns()
         raws = self._dumped()
         since, self.whole_since = self.whole_since, time.monotonic_ns()
-        window = (upto, upto, since, self.room.buffer, False)
+        window = (upto, upto, since, self.recorders.room.buffer, False)
         try:
             for raw in raws:
                 rate = self._forked(partial(native.kept, raw, window))[3]
-                self._hold(self.room.buffer / max(rate, 1))
+                self._hold(self.recorders.room.buffer / max(rate, 1))
         except native.CoreError:
             pass  # nothing was recorded
         finally:
@@ -284,20 +294,24 @@ class FlightRecorder(Recording):
         """Note how many seconds the buffers hold, and how large they should be."""
         self.holds = min(seconds, self.holds)
         if self.grows and self.holds < self.kept.seconds:
-            rate = self.room.buffer / max(self.holds, 1e-3)
-            self.larger = larger_buffer(self.kept, self.facts.cpus, self.user, rate)
+            rate = self.recorders.room.buffer / max(self.holds, 1e-3)
+            self.larger = larger_buffer(self.kept, self.job.facts.cpus, self.job.user, rate)
 
     def _dumped(self) -> list[Path]:
         """Have each perf write its buffers. Return the files."""
-        perfs = [perf for perf in self._perfs if isinstance(perf, Overwriting)]
+        perfs = [perf for perf in self.recorders.perfs if isinstance(perf, Overwriting)]
         with self._fed():
             for perf in perfs:
                 perf.ask_dump()
             names = (DATA, TASKS)
-            return [perf.dump(self.scratch, name) for perf, name in zip(perfs, names)]
+            return [perf.dump(self.recording.made.path, name) for perf, name in zip(perfs, names)]
 
     def _remove_dumps(self) -> None:
-        for path in [*self.scratch.glob("*.[0-9]*"), self.scratch / "merged", self.scratch / HELD]:
+        for path in [
+            *self.recording.made.path.glob("*.[0-9]*"),
+            self.recording.made.path / "merged",
+            self.recording.made.path / HELD,
+        ]:
             path.unlink(missing_ok=True)
 
     def watch(self) -> str:
@@ -305,18 +319,18 @@ class FlightRecorder(Recording):
 
         Raise Error if perf has exited.
         """
-        paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
+        paths = {t.mount.connection: t.mount.path for t in self.job.plan.targets}
         mounts = self._mounts()
         new: list[str] = []
         looked = taken = time.monotonic()
         wanted, seconds = self.kept.conditions, self.kept.seconds
-        with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
+        with Conditions(wanted, self.requests, paths, seconds, self.job.warn) as conditions:
             conditions.waits = self.waits
             while not self._wait_for(STEP):
                 held = min(self.holds, seconds)
                 conditions.quiet, conditions.longest = min(QUIET, held / 4), held / 2
-                if any(perf.ended for perf in self._perfs):
-                    why = self._why_ended()
+                if any(perf.ended for perf in self.recorders.perfs):
+                    why = self.recorders.why_ended()
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
                 self._look(conditions.due is not None)
@@ -330,7 +344,9 @@ class FlightRecorder(Recording):
                     conditions.taken()
                     taken = time.monotonic()
                 if self.larger and not conditions.due and time.monotonic() > taken + GROW:
-                    return f"buffers of {binary(self.room.buffer)} held {took(self.holds)}"
+                    return (
+                        f"buffers of {binary(self.recorders.room.buffer)} held {took(self.holds)}"
+                    )
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     if mounts and (new := mounts.look()):
@@ -343,13 +359,14 @@ class FlightRecorder(Recording):
     def _look(self, due: bool) -> None:
         """Have a child look for what is stuck, once for what is due: it may be over when that is
         recorded."""
-        assert self.made is not None and self.output is not None
         if self.looking and self.looking.ready(0):
             self._looked()
         if not due:
             self.moment = None
         elif not self.moment and not self.looking:
-            self.looking = Forked(self._stuck, (self.made.descriptor, self.output.directory))
+            self.looking = Forked(
+                self._stuck, (self.recording.made.descriptor, self.output.directory)
+            )
 
     def _looked(self) -> None:
         """Take what the child has found, if it was asked."""
@@ -359,16 +376,18 @@ class FlightRecorder(Recording):
                 self.moment = self._result(looking)
 
     def _mounts(self) -> NewMounts | None:
-        if self.options.pid is not None:
+        if self.job.options.pid is not None:
             return None
+        assert self.recording.daemons is not None
+        started = self.recording.daemons.started
         recorded = {
             target.mount.connection: (pid, start)
-            if pid is not None and (start := self.daemons.get(pid)) is not None
+            if pid is not None and (start := started.get(pid)) is not None
             else None
-            for target in self.plan.targets
+            for target in self.job.plan.targets
             for pid in [target.mount.daemon_pid]
         }
-        return NewMounts(Files(Path("/")), self.options.mounts, recorded)
+        return NewMounts(Files(Path("/")), self.job.options.mounts, recorded)
 
     def _wait_for(self, seconds: float) -> bool:
         """Wait. Return whether a signal ends the recorder."""
@@ -404,9 +423,9 @@ class FlightRecorder(Recording):
                 if isinstance(problem, Error)
                 else Error("the recording was not written", problem.strerror or str(problem))
             )
-            if any(perf.ended for perf in self._perfs):
+            if any(perf.ended for perf in self.recorders.perfs):
                 raise error from problem
-            self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
+            self.job.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.fix]}
         # Answer first: the reader of the output may be gone or slow.
         for client in clients:
@@ -417,7 +436,7 @@ class FlightRecorder(Recording):
             try:
                 self.written(taken)
             except OSError as problem:
-                self.warn(f"cannot print that {taken.output} was written: {problem.strerror}")
+                self.job.warn(f"cannot print that {taken.output} was written: {problem.strerror}")
 
     @contextlib.contextmanager
     def _fed(self) -> Iterator[None]:
@@ -439,8 +458,9 @@ class FlightRecorder(Recording):
 
         Raise the function's error, or Error if the child was killed.
         """
-        assert self.made is not None and self.output is not None
-        return self._result(Forked(function, (self.made.descriptor, self.output.directory)))
+        return self._result(
+            Forked(function, (self.recording.made.descriptor, self.output.directory))
+        )
 
     def _result(self, child: Forked[T]) -> T:
         with self._fed():
@@ -452,7 +472,6 @@ class FlightRecorder(Recording):
             return child.result()
 
     def _recording(self, cause: Cause) -> Written:
-        assert self.output is not None
         if lack := self._lack():
             fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   (on another disk)"
             raise Error(f"cannot write in {self.output.parent}", lack, fix)
@@ -466,7 +485,7 @@ class FlightRecorder(Recording):
         length = round(self.kept.seconds * 1e9)
         if cause.began is not None:
             length = max(length, upto - cause.began + MARGIN)
-        window = (length, upto, whole_since, self.room.buffer, held is not None)
+        window = (length, upto, whole_since, self.recorders.room.buffer, held is not None)
         try:
             taken, file = self._forked(partial(self._put_together, cause, raws, held, window))
         finally:
@@ -487,7 +506,7 @@ class FlightRecorder(Recording):
         data = self.requests.requests.held()
         if data is None:
             return None
-        path = self.scratch / HELD
+        path = self.recording.made.path / HELD
         path.write_bytes(data)
         return path
 
@@ -495,35 +514,83 @@ class FlightRecorder(Recording):
         self, cause: Cause, raws: list[Path], held: Path | None, window: native.Window
     ) -> tuple[Written, _File | None]:
         """Write the recording and its report in a child."""
-        assert self.output is not None
         moment = self.moment if cause.began is not None else None
         account = self.account(replace(moment or self._stuck(), triggers=cause.triggers))
         name = self.shelf.free_name()
         with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
-            finishing = _Recorded(self, place, raws[0], cause)
-            finishing.raw_tasks = raws[1] if len(raws) > 1 else None
-            finishing.held, finishing.window = held, window
-            taken = finishing.finish()
+            taken = self._finished(place, raws, held, window, cause)
             self._write_account(beside, account)
             taken.account = Path(taken.output.parent, beside.name) if taken.output else None
         return taken, self.shelf.recorded(name)
 
+    def _finished(
+        self,
+        place: Output,
+        raws: list[Path],
+        held: Path | None,
+        window: native.Window,
+        cause: Cause,
+    ) -> Written:
+        """Put a recording of the buffers' contents together."""
+        job, daemons = self.job.copied(), self.recording.daemons
+        assert daemons is not None
+        mounts = [target.mount for target in job.plan.targets]
+        outcome = Written(why=cause.why, wanted_seconds=self.kept.seconds)
+        job.output, job.outcome = place, outcome
+        recorded = Recorded(
+            raw=raws[0],
+            tasks=raws[1] if len(raws) > 1 else None,
+            held=held,
+            started=datetime.now(timezone.utc),
+            daemons=daemons,
+            maps=[row for mount in mounts if mount.daemon_pid is not None for row in mapped(mount)],
+            pair_cost=self.recording.pair_cost,
+            event_cost=self.recording.event_cost,
+            window=window,
+            flight=session.Flight(self.kept.seconds, cause.why),
+        )
+
+        def merged(info: native.MergeInfo) -> None:
+            kept = info["kept"]
+            assert kept is not None
+            begin, end, overwritten, _ = kept
+            length, upto, since, buffer, _ = window
+            outcome.seconds = max(end - begin, 0) / 1e9
+            ago = timedelta(seconds=(time.monotonic_ns() - begin) / 1e9)
+            recorded.started = datetime.now(timezone.utc) - ago
+            figures = {"held_ns": round(1e9 * outcome.seconds)}
+            if overwritten:
+                lasts = max(upto - begin, 1)
+                more = binary(_power_of_two(int(buffer * length / lasts)))
+                figures.update(buffer_bytes=buffer, wanted_ns=length)
+                fix = f"fusetools record --flight {self.kept.seconds:g} --buffer {more}"
+                fix += "   (or less --detail)"
+                job.missing.append(Reason(Code.BUFFERS_FULL, {}, figures, fix))
+            elif begin <= since and upto - since < length:
+                first = since == self.begun
+                code = Code.RECORDER_BEGAN if first else Code.IN_ANOTHER_RECORDING
+                job.missing.append(Reason(code, {}, figures))
+
+        give_up = Callers(job).asked_to_end
+        Finisher(job, self.recording.made, recorded, give_up=give_up, merged=merged).finish()
+        return outcome
+
     def _lack(self) -> str:
         """Return why there is no room for a recording now; "" if there is."""
-        buffers = self.room.buffer * self.facts.cpus * len(self._perfs)
-        room, free = 2 * buffers + FORMATS, self._free()
+        buffers = self.recorders.room.buffer * self.job.facts.cpus * len(self.recorders.perfs)
+        room, free = 2 * buffers + FORMATS, self.recorders.free()
         why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""
 
     def _stuck(self) -> Stuck:
-        paths = [target.mount.path for target in self.plan.targets]
+        paths = [target.mount.path for target in self.job.plan.targets]
         return stuck(machine.read(), paths)
 
     def _write_account(self, place: Output, text: str) -> None:
         """Create a file as private as the recording beside it."""
         with place.part() as descriptor:
             os.fchmod(descriptor, 0o600)
-            give(descriptor, self.user)
+            give(descriptor, self.job.user)
             with open(descriptor, "w", encoding="utf-8", closefd=False) as to:
                 to.write(text)
 
@@ -532,71 +599,6 @@ def _trim() -> None:
     """Return the memory of the second perf's events to the kernel: glibc keeps freed memory."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
-
-
-class _Recorded(Finishing):
-    """A recording of the buffers' contents."""
-
-    outcome: Written
-
-    def __init__(self, flight: FlightRecorder, place: Output, raw: Path, cause: Cause) -> None:
-        of = flight
-        super().__init__(of.lock, of.options, of.arguments, of.user, of.facts, of.plan, place)
-        self.pid = of.pid
-        self.cause = cause
-        self.outcome = Written(why=cause.why, wanted_seconds=of.kept.seconds)
-        self.flight = flight
-        self.started = datetime.now(timezone.utc)
-        self.made, self.scratch, self.raw = of.made, of.scratch, raw
-        self.missing = list(of.missing)
-        self.daemons, self.stopped_daemons = of.daemons, of.stopped_daemons
-        self.sockets = of.sockets
-        self.pair_cost, self.event_cost = of.pair_cost, of.event_cost
-        for target in self.plan.targets:
-            if target.mount.daemon_pid is not None:
-                self.maps += mapped(target.mount)
-
-    def finish(self) -> Written:
-        super().finish()
-        return self.outcome
-
-    def _merge(self, whole: Path, session: str) -> native.MergeInfo:
-        merged = super()._merge(whole, session)
-        held = merged["kept"]
-        assert held is not None and self.window is not None
-        begin, end, overwritten, _ = held
-        length, upto, since, buffer, _ = self.window
-        self.outcome.seconds = max(end - begin, 0) / 1e9
-        self.started = datetime.now(timezone.utc) - timedelta(
-            seconds=(time.monotonic_ns() - begin) / 1e9
-        )
-        figures = {"held_ns": round(1e9 * self.outcome.seconds)}
-        if overwritten:
-            lasts = max(upto - begin, 1)
-            more = _power_of_two(int(buffer * length / lasts))
-            figures.update(buffer_bytes=buffer, wanted_ns=length)
-            fix = f"fusetools record --flight {self.request_seconds} --buffer {binary(more)}"
-            fix += "   (or less --detail)"
-            self.missing.append(Reason(Code.BUFFERS_FULL, {}, figures, fix))
-        elif begin <= since and upto - since < length:
-            first = since == self.flight.begun
-            code = Code.RECORDER_BEGAN if first else Code.IN_ANOTHER_RECORDING
-            self.missing.append(Reason(code, {}, figures))
-        return merged
-
-    def _hand_over(self, whole: Path) -> None:
-        if self.cause.triggers and not self.outcome.requests:
-            raise Error("the recording would be empty", "the buffers hold no request any more")
-        super()._hand_over(whole)
-
-    @property
-    def request_seconds(self) -> str:
-        return f"{self.outcome.wanted_seconds:g}"
-
-    def _session(self) -> session.Session:
-        return replace(
-            super()._session(), flight=session.Flight(self.outcome.wanted_seconds, self.outcome.why)
-        )
 
 
 class _File(NamedTuple):

@@ -35,7 +35,7 @@ class Watch:
     def __init__(self, stream: Streaming) -> None:
         self.stream = stream
         self.mounts: dict[int | None, str] = {
-            t.mount.connection: t.mount.path for t in stream.plan.targets
+            t.mount.connection: t.mount.path for t in stream.job.plan.targets
         }
         self._users: dict[int, str] = {}
         self._callers: dict[int, tuple[str, str]] = {}
@@ -121,7 +121,7 @@ class Watch:
             perf_cpu=(perf - cpu[0]) / seconds,
             own_cpu=(own - cpu[1]) / seconds,
             pair_cost_ns=stream.pair_cost,
-            missing=tuple(stream.missing),
+            missing=tuple(stream.job.missing),
         )
 
     def _row(self, row: native.Group, seconds: float, by: str) -> Row:
@@ -134,7 +134,7 @@ class Watch:
             label = next(
                 (
                     t.mount.comm or ""
-                    for t in self.stream.plan.targets
+                    for t in self.stream.job.plan.targets
                     if t.mount.connection == row["connection"]
                 ),
                 "",

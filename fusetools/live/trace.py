@@ -29,7 +29,7 @@ class Trace:
     ) -> None:
         self.stream = stream
         self._mounts: dict[int | None, str] = {
-            t.mount.connection: t.mount.path for t in stream.plan.targets
+            t.mount.connection: t.mount.path for t in stream.job.plan.targets
         }
         wanted = operations, least, path
         stream.watch(stream.catalogue(), sums=False, wanted=wanted, pids=pids, comms=comms)

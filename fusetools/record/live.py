@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,15 @@ from fusetools.plan.bundles import unbundled
 from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
 from fusetools.plan.options import Options
 from fusetools.reasons import UNTIMED, Reason
+from fusetools.record.callers import Callers
 from fusetools.record.costs import Costs
+from fusetools.record.job import Job
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
-from fusetools.record.session import Recording
-from fusetools.record.workload import Workload
+from fusetools.record.probes import Probes
+from fusetools.record.recorders import Recorders
+from fusetools.record.session import check_signals, settle, wait_for
+from fusetools.record.signals import held_signals
 
 # What is missing matters where it would have been counted.
 COUNTED = ("daemon", "request", "kernel")
@@ -88,97 +92,133 @@ def count(options: Options, arguments: Sequence[str]) -> Live:
         plan, rows = counting(unbundled(plan, lock.number))
         if not rows:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.missing))
-        recording = _Counting(lock, options, arguments, user, facts, plan)
-        recording.rows = rows
-        recording.by_process = others_call(plan, facts)
-        recording.outcome.warnings += too_many(plan)
-        with recording:
-            recording.arm()
-            recording.run()
-            return recording.counts()
+        job = Job(lock, options, arguments, user, facts, plan)
+        job.outcome.warnings += too_many(plan)
+        with _Counting(job, rows, others_call(plan, facts)) as counting_:
+            counting_.arm()
+            counting_.run()
+            return counting_.counts()
 
 
-class _Counting(Recording):
-    """As a recording, with perf stat in perf record's place.
+class _Counting:
+    """perf stat on the probes of a job, while its workload runs.
 
-    ``by_process``: of which daemons alone their calls are counted, by a second perf: it costs more,
-    as it counts anew at each switch of their threads.
+    ``by_process``: the daemons whose calls alone are counted, by a second perf: it costs more, as
+    it counts anew at each switch of their threads.
     """
 
-    rows: tuple[Counted, ...] = ()
-    by_process: tuple[int, ...] = ()
-    cost: int | None = None
-    second: Perf | None = None
+    def __init__(self, job: Job, rows: tuple[Counted, ...], by_process: tuple[int, ...]) -> None:
+        self.job, self.rows, self.by_process = job, rows, by_process
+        self.probes, self.callers = Probes(job), Callers(job)
+        self.recorders: Recorders | None = None
+        self.second: Perf | None = None
+        self.cost: int | None = None
+        self._counting = True
+
+    def __enter__(self) -> _Counting:
+        self._signals = held_signals(self.job.outcome)
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._stop()
+            if self.second:
+                self.second.let_go()
+            if self.recorders:
+                self.recorders.unmake()
+            self.probes.remove()
+            self.job.lock.write()
+            self.job.close()
+        finally:
+            self._signals.__exit__(None, None, None)
 
     def arm(self) -> None:
-        assert self.facts.perf is not None and self.facts.tracefs is not None
-        directory = self._folder()
-        self.raw = directory / "counts"
-        self._make_probes()
-        self.costs = Costs()
-        if self.options.command:
-            self.workload = Workload(self.options.command, self.user, os.environ)
-        self._start_perf(self._rows_command_line)
-        if self.by_process:
-            self._start_second()
-        if any(row.function == CALIBRATION for row in self.rows):
-            self.cost = self.costs.pair()
-        self.costs.close()
-        self.before = self._all_hits()
-        self._check_signals()
+        """Prepare everything, so that calls are counted and the workload waits."""
+        self.probes.make()
+        costs = Costs()
+        try:
+            self.callers.fork()
+            directory = self.job.folder()
+            self.recorders = Recorders(
+                self.job, self.probes, directory, Perf, "counts", limited=False
+            )
+            self.recorders.start(self._line)
+            if self.by_process:
+                self._start_second(self.recorders)
+            if any(row.function == CALIBRATION for row in self.rows):
+                self.cost = costs.pair()
+        finally:
+            costs.close()
+        self.probes.armed()
+        check_signals()
 
-    def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
-        gone = {probe.recorded_as for probe in self.refused}
+    def _line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        assert self.recorders is not None
+        gone = {probe.recorded_as for probe in self.probes.refused}
         self.rows = tuple(row for row in self.rows if row.event not in gone)
-        return command_line(self._rows(False), perf, str(self.raw), fifos)
+        return command_line(self._rows(False), perf, str(self.recorders.raw), fifos)
 
     def _rows(self, by_process: bool) -> tuple[Counted, ...]:
-        """Those of the first perf, or of the second."""
+        """Return those of the first perf, or of the second."""
         return tuple(
             row for row in self.rows if by_process == (bool(self.by_process) and is_daemons(row))
         )
 
-    def _start_second(self) -> None:
-        assert self.facts.perf is not None
-        self.second = Perf(self._folder())
+    def _start_second(self, recorders: Recorders) -> None:
+        assert self.job.facts.perf is not None
+        self.second = Perf(self.job.folder())
         argv = command_line(
             self._rows(True),
-            self.facts.perf,
-            f"{self.raw}.daemons",
+            self.job.facts.perf,
+            f"{recorders.raw}.daemons",
             self.second.fifos,
             self.by_process,
         )
-        self._start(self.second, argv, self.raw.parent)
+        recorders.run(self.second, argv)
         self.second.enable()
 
+    def run(self) -> None:
+        """Run the workload until it ends, or a signal asks twice."""
+        callers, outcome = self.callers, self.job.outcome
+        begin = time.monotonic()
+        callers.start()
+        wait_for(callers, self.recorders)
+        outcome.seconds = time.monotonic() - begin
+        settle(self.probes)
+        self._stop()
+        callers.note_end()
+
     def _stop(self) -> None:
-        if self.second and not self._stopped:
-            self.second.pause()
-            if not self.second.stop():
-                self.outcome.warnings.append("the counting of the daemons' calls ended early")
-                self.outcome.failed = True
-            self.second.close()
-        super()._stop()
-
-    def _full(self) -> bool:
-        return False
-
-    def _too_large(self) -> bool:
-        return False  # a line for each row
+        outcome, second = self.job.outcome, self.second
+        self.callers.abandon()
+        if second and self._counting:
+            second.pause()
+            if not second.stop():
+                outcome.warnings.append("the counting of the daemons' calls ended early")
+                outcome.failed = True
+            second.close()
+        if self.recorders:
+            self.recorders.stop()
+        self._counting = False
 
     def counts(self) -> Live:
-        if not self.raw.exists():
-            raise Error("nothing was counted", "; ".join(self.outcome.warnings))
-        counted = read_counts(self.raw.read_text(), self._rows(False))
+        """Return the counts. Raise Error if there are none."""
+        assert self.recorders is not None
+        raw, outcome = self.recorders.raw, self.job.outcome
+        if not raw.exists():
+            raise Error("nothing was counted", "; ".join(outcome.warnings))
+        counted = read_counts(raw.read_text(), self._rows(False))
         if self.second:
-            counted += read_counts(Path(f"{self.raw}.daemons").read_text(), self._rows(True))
+            counted += read_counts(Path(f"{raw}.daemons").read_text(), self._rows(True))
             order = {row: at for at, row in enumerate(self.rows)}
             counted = tuple(sorted(counted, key=lambda pair: order[pair[0]]))
+        missing = self.job.missing
         return Live(
             counts=tuple(pair for pair in counted if pair[0].function != CALIBRATION),
-            seconds=self.outcome.seconds,
+            seconds=outcome.seconds,
             cost=self.cost,
-            missing=tuple(m for m in self.missing if m.layer in COUNTED and m.code not in UNTIMED),
-            warnings=tuple(self.outcome.warnings),
-            exit_status=self.outcome.exit_status,
+            missing=tuple(m for m in missing if m.layer in COUNTED and m.code not in UNTIMED),
+            warnings=tuple(outcome.warnings),
+            exit_status=outcome.exit_status,
         )

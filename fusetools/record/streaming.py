@@ -19,10 +19,12 @@ from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
 from fusetools.plan.options import Options
 from fusetools.record.costs import Costs
+from fusetools.record.job import Job
 from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
-from fusetools.record.session import Recording
-from fusetools.record.signals import ENDING, arrived
+from fusetools.record.probes import Probes
+from fusetools.record.recorders import Recorders
+from fusetools.record.signals import ENDING, arrived, held_signals
 
 # What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
 BUFFERS = 128 << 20
@@ -109,29 +111,66 @@ class Piped(Perf):
             os.close(self.stdout)
 
 
-class Streaming(Recording):
-    """As a recording without a workload, whose requests are there at once: ``requests``."""
+class Streaming:
+    """Requests of a job, as they happen: ``requests``, once they are watched. ``probes``: made
+    already by another recording."""
 
-    perf_class = Piped
-    requests: native.Now
+    def __init__(self, job: Job, probes: Probes | None = None) -> None:
+        self.job = job
+        self._own = probes is None
+        self.probes = probes or Probes(job)
+        self.recorders: Recorders | None = None
+        self.requests: native.Now
+        self.pair_cost: int | None = None  # ns of the two probes of a call
+
+    def __enter__(self) -> Streaming:
+        self._signals = held_signals(self.job.outcome)
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+            self.job.close()
+        finally:
+            self._signals.__exit__(None, None, None)
 
     def arm(self) -> None:
-        assert self.facts.perf is not None and self.facts.tracefs is not None
-        self.raw = self._folder() / "none"
-        self._make_probes()
-        self.costs = Costs()
-        self._start_perf(self._pipe_command_line)
-        if any(probe.function == CALIBRATION for probe in self.plan.probes):
-            self.pair_cost = self.costs.pair()
-        self.costs.close()
-        self.before = self._all_hits()
+        """Make the probes, and start perf."""
+        if self._own:
+            self.probes.make()
+        costs = Costs() if self._own else None
+        try:
+            directory = self.job.folder()
+            self.recorders = Recorders(
+                self.job, self.probes, directory, Piped, "none", limited=False
+            )
+            self.recorders.start(self._line)
+            if costs and any(p.function == CALIBRATION for p in self.job.plan.probes):
+                self.pair_cost = costs.pair()
+        finally:
+            if costs:
+                costs.close()
 
-    def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
-        size = buffer_size(self.facts.cpus, BUFFERS, LARGEST, SMALLEST)
-        return command_line(self.plan, perf, "-", fifos, Sizes(size, 0))
+    def _line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        size = buffer_size(self.job.facts.cpus, BUFFERS, LARGEST, SMALLEST)
+        return command_line(self.job.plan, perf, "-", fifos, Sizes(size, 0))
 
-    def _full(self) -> bool:
-        return False
+    def close(self) -> None:
+        """Stop perf, and remove the probes if they are this stream's own."""
+        if self.recorders:
+            self.recorders.stop()
+        if self._own:
+            if self.recorders:
+                self.recorders.unmake()
+            self.probes.remove()
+            self.job.lock.write()
+
+    @property
+    def perf(self) -> Piped:
+        """The perf that writes to a pipe."""
+        assert self.recorders is not None and isinstance(self.recorders.perf, Piped)
+        return self.recorders.perf
 
     def watch(
         self,
@@ -142,7 +181,7 @@ class Streaming(Recording):
         comms: Sequence[str] = (),
     ) -> None:
         """What is wanted of requests: see native.Now."""
-        targets = [target.mount for target in self.plan.targets]
+        targets = [target.mount for target in self.job.plan.targets]
         daemons = [
             (pid, mount.connection)
             for mount in targets
@@ -152,7 +191,7 @@ class Streaming(Recording):
         filters: native.Filters = {"pids": pids, "comms": comms, "daemons": daemons}
         mounts = {mount.connection: mount.path for mount in targets}
         self.requests = native.Now(
-            catalogue, filters, self._servers(), mounts, self.facts.arch, sums, wanted
+            catalogue, filters, self.job.servers(), mounts, self.job.facts.arch, sums, wanted
         )
 
     def catalogue(self) -> list[native.Probe]:
@@ -165,10 +204,10 @@ class Streaming(Recording):
                 probe.operation,
                 probe.role,
             )
-            for probe in self.plan.probes
-            if probe.function != CALIBRATION and probe not in self.refused
+            for probe in self.job.plan.probes
+            if probe.function != CALIBRATION and probe not in self.probes.refused
         ]
-        names = [event.name for event in self.plan.events]
+        names = [event.name for event in self.job.plan.events]
         tracepoints = [n for n in names if n.partition(":")[0] not in OWN_GROUPS]
         return native.Catalogue(rows, tracepoints).inferred([]).named().rows
 
@@ -185,9 +224,9 @@ class Streaming(Recording):
         return now
 
     def _all_read(self) -> int:
-        assert isinstance(self.perf, Piped) and self.facts.perf is not None
+        assert self.job.facts.perf is not None
         perf, now = self.perf, time.monotonic_ns()
-        version = self.facts.perf.version.split(".")
+        version = self.job.facts.perf.version.split(".")
         new = tuple(int(part) for part in version[:2] if part.isdecimal()) >= PING
         # It reads its buffers between two answers, so that with the second one all is in the pipe.
         # While events come all the time it looks for no commands, but ends rounds. An answer that
@@ -207,7 +246,6 @@ class Streaming(Recording):
         raise Error("perf records no more", why)
 
     def _feed(self) -> None:
-        assert isinstance(self.perf, Piped)
         for part in self.perf.parts():
             try:
                 self.requests.feed(part)
@@ -223,13 +261,12 @@ class Streaming(Recording):
 
     def cpu_seconds(self) -> tuple[float, float]:
         """What perf, and this process, have used."""
-        assert self.perf is not None and self.perf.process is not None
+        assert self.perf.process is not None
         return cpu_seconds(self.perf.process.pid), time.process_time()
 
     def wait(self, seconds: float, keys: int | None = None) -> bool:
         """Takes up what perf writes by itself, for so many seconds, or until there is something to
         read from ``keys``; True: a signal asks to end."""
-        assert isinstance(self.perf, Piped)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             came = arrived(0)
@@ -246,7 +283,6 @@ def streaming(options: Options, arguments: Sequence[str]) -> Iterator[Streaming]
     """A stream of requests, armed. Error: nothing can be recorded."""
     with prepared(options, arguments) as (lock, _, user, facts, plan):
         plan = bundled(facts, plan, lock.number, padded=False)  # nothing is merged
-        stream = Streaming(lock, options, arguments, user, facts, plan)
-        with stream:
+        with Streaming(Job(lock, options, arguments, user, facts, plan)) as stream:
             stream.arm()
             yield stream

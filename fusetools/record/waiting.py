@@ -23,8 +23,9 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Reason
 from fusetools.record import session
 from fusetools.record.attached import Gone
+from fusetools.record.callers import GRACE
 from fusetools.record.preflight import output_of
-from fusetools.record.session import GRACE, Interrupted, Late
+from fusetools.record.session import Interrupted, Late
 from fusetools.record.signals import ENDING, arrived, held_signals
 from fusetools.record.state import Removed
 from fusetools.record.workload import Workload, caller

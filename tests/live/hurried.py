@@ -2,8 +2,8 @@
 
 from fusetools.cli import main
 from fusetools.live import flight
-from fusetools.record import session
+from fusetools.record import callers
 
-assert session.GRACE > 1 and flight.LOOK > 1
-session.GRACE = flight.LOOK = 1.0
+assert callers.GRACE > 1 and flight.LOOK > 1
+callers.GRACE = flight.LOOK = 1.0
 main()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-from types import SimpleNamespace
 
 import pytest
 
 from fusetools import session
 from fusetools.host import sockets
-from fusetools.record.finishing import Finishing
+from fusetools.record.daemons import Daemons
 from fusetools.record.state import started
 from fusetools.session import Peer, Session
 
@@ -43,8 +42,9 @@ def test_peers_of_descriptors(family: socket.AddressFamily, host: str, shown: st
 
 def connected(before: dict[int, int], start: int | None) -> tuple[Peer, ...]:
     pid = os.getpid()
-    recording = SimpleNamespace(sockets={pid: before}, daemons={pid: start})
-    return tuple(Finishing._connected(recording))  # type: ignore[arg-type]
+    daemons = object.__new__(Daemons)
+    daemons.sockets, daemons.started = {pid: before}, {pid: start}
+    return tuple(daemons.peers())
 
 
 def test_a_descriptor_that_is_another_socket_now_is_not_told() -> None:

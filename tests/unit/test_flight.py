@@ -325,7 +325,8 @@ def test_snap_is_answered_if_nobody_reads_the_output(tmp_path: Path) -> None:
 
     recorder = object.__new__(flight.FlightRecorder)
     recorder._recording = lambda cause: Written(why=cause.why, output=data)  # type: ignore[method-assign]
-    recorder.written, recorder.warn = written, said.append
+    recorder.written = written
+    recorder.job = SimpleNamespace(warn=said.append)  # type: ignore[assignment]
     with client:
         recorder._take(now.Cause("fusetools snap", None), [server])
     assert said == [f"cannot print that {data} was written: Broken pipe"]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import data
 import pytest
@@ -18,7 +19,7 @@ from fusetools.plan.events import Probe
 from fusetools.plan.kernel import KernelPlan
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Code
-from fusetools.record.finishing import Finishing
+from fusetools.record.finisher import Finisher
 from fusetools.results.record import Outcome
 from fusetools.session import Took
 
@@ -124,40 +125,43 @@ def test_requests_of_virtiofs_pass_a_function_of_its_own() -> None:
 
 def test_a_stage_that_was_never_seen_is_missing_and_not_one_of_its_ways() -> None:
     probes = kernel.plan(without(host("6.12"), instead=("virtio_fs_send_req",)), [45]).probes
-    finishing = object.__new__(Finishing)
-    finishing.plan = ProbePlan((), probes, ())
+    finishing = object.__new__(Finisher)
+    finishing.job = SimpleNamespace()  # type: ignore[assignment]
+    finishing.job.plan = ProbePlan((), probes, ())
     for fired, lack in (
         (["virtio_fs_send_req", "fuse_request_end"], ["sent"]),
         (["fuse_dev_queue_req", "fuse_copy_args", "fuse_request_end"], []),
         (["fuse_copy_args", "fuse_request_end"], ["begin"]),
         ([], []),
     ):
-        finishing.missing = []
+        finishing.job.missing = []
         finishing._silent_kernel(Counter(f"fuse_kernel:{name}" for name in fired))
-        assert {m.code for m in finishing.missing} <= {Code.STAGE_SILENT}
-        assert [m.subject["stage"] for m in finishing.missing] == lack
+        assert {m.code for m in finishing.job.missing} <= {Code.STAGE_SILENT}
+        assert [m.subject["stage"] for m in finishing.job.missing] == lack
 
 
 def test_probes_for_names_may_stay_silent() -> None:
     """A workload that reads nothing fires no probe on reads' sizes."""
     names, _ = kernel.names(host("6.1"), [45])
     assert {"asked", "sized", "forgotten"} <= {probe.role for probe in names}
-    finishing = object.__new__(Finishing)
-    finishing.plan = ProbePlan((), (*kernel.plan(host("6.1"), [45]).probes, *names), ())
-    finishing.missing = []
+    finishing = object.__new__(Finisher)
+    finishing.job = SimpleNamespace()  # type: ignore[assignment]
+    finishing.job.plan = ProbePlan((), (*kernel.plan(host("6.1"), [45]).probes, *names), ())
+    finishing.job.missing = []
     fired = ("queue_request_and_unlock", "fuse_copy_args", "fuse_request_end", "about")
     finishing._silent_kernel(Counter({f"fuse_kernel:{name}": 1 for name in fired}))
-    assert finishing.missing == []
+    assert finishing.job.missing == []
 
 
 def test_expensive_probes_make_the_cost_a_lower_bound() -> None:
     probe = Probe("fuse_daemon:x", "p", "/x:0x1", "daemon", "x", "read", "entry")
-    finishing = object.__new__(Finishing)
-    finishing.ring, finishing.graph, finishing.stacks_ns = None, None, 0
-    finishing.event_cost, finishing.pair_cost = 100, 2000
-    finishing.outcome = Outcome(requests=7)
+    finishing = object.__new__(Finisher)
+    finishing.job = SimpleNamespace()  # type: ignore[assignment]
+    recorded = SimpleNamespace(ring=None, graph=None, event_cost=100, pair_cost=2000)
+    finishing.recorded, finishing.stacks_ns = recorded, 0  # type: ignore[assignment]
+    finishing.job.outcome = Outcome(requests=7)
     for dear, least in ((frozenset[str](), False), (frozenset({probe.event}), True)):
-        finishing.plan = ProbePlan((), (probe,), (), dear=dear)
+        finishing.job.plan = ProbePlan((), (probe,), (), dear=dear)
         assert finishing._took({probe.event: 3, "other": 2}) == Took(3200, least, 7)
         assert finishing._took({"other": 2}) == Took(200, False, 7)
 

@@ -9,8 +9,10 @@ from test_plan import host, make
 
 from fusetools.errors import Error
 from fusetools.plan.events import Probe
+from fusetools.plan.options import Options
 from fusetools.reasons import Code
-from fusetools.record import probing
+from fusetools.record import probes
+from fusetools.record.job import Job
 
 CLIENT = "/usr/lib64/libcvmfs_fuse3.so.2.12.0"
 
@@ -30,17 +32,14 @@ class Refusing:
         return ()
 
 
-def made(monkeypatch: pytest.MonkeyPatch, *places: str) -> probing.Probing:
-    """The probes that remain if the kernel refuses these."""
-    recording = object.__new__(probing.Probing)
-    recording.facts = host()
-    recording.plan = make(host())
-    recording.missing, recording.callbacks_lost, recording.refused = [], {}, []
-    recording.lock = SimpleNamespace(theirs=(), write=lambda: None)  # type: ignore[assignment]
-    recording.state = SimpleNamespace()  # type: ignore[assignment]
-    monkeypatch.setattr(probing, "Tracefs", lambda *_, **__: Refusing(places))
-    recording._make_probes()
-    return recording
+def made(monkeypatch: pytest.MonkeyPatch, *places: str) -> Job:
+    """A job with the probes that remain if the kernel refuses these."""
+    lock = SimpleNamespace(theirs=(), write=lambda: None, state=SimpleNamespace())
+    job = Job(lock, Options(), (), None, host(), make(host()))  # type: ignore[arg-type]
+    job.missing = []
+    monkeypatch.setattr(probes, "Tracefs", lambda *_, **__: Refusing(places))
+    probes.Probes(job).make()
+    return job
 
 
 def test_each_of_some_callbacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,10 @@ class _Stream(Streaming):
     rounds = 0
 
     def __init__(self, perf: Piped) -> None:
-        self.perf = perf
+        self.recorders = SimpleNamespace(perf=perf)  # type: ignore[assignment]
         self.fed: list[bytes] = []
-        self.facts = SimpleNamespace(perf=SimpleNamespace(version="6.1"))  # type: ignore[assignment]
+        facts = SimpleNamespace(perf=SimpleNamespace(version="6.1"))
+        self.job = SimpleNamespace(facts=facts)  # type: ignore[assignment]
         self.requests = SimpleNamespace(  # type: ignore[assignment]
             feed=self.fed.append, by_rounds=lambda: self.rounds, complete=lambda upto: None
         )

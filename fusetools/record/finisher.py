@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,6 @@ from fusetools.host.files import Files
 from fusetools.host.full import full
 from fusetools.host.limits import limits
 from fusetools.host.mounts import all_namespaces
-from fusetools.host.sockets import of_process, peers
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
 from fusetools.plan.collectors import CLOCK
 from fusetools.plan.daemons import Target
@@ -28,15 +29,18 @@ from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.probeset import HELPERS
 from fusetools.reasons import Code, Reason
 from fusetools.record import kept, symbols, tracecmd
+from fusetools.record.daemons import Daemons, Mapped
 from fusetools.record.handover import hand_over
+from fusetools.record.job import Job
 from fusetools.record.merger import Merger, Stuck
-from fusetools.record.state import started
-from fusetools.record.things import Things
+from fusetools.record.scratch import Scratch
 from fusetools.results.record import Outcome
 from fusetools.session import (
     BYTES,
     NAMING,
+    Flight,
     Host,
+    Opened,
     Peer,
     RecordedProbe,
     Session,
@@ -51,35 +55,83 @@ if TYPE_CHECKING:
 SESSION = "fusetools:session"
 
 
-class Finishing(Things):
-    def _new_mounts(self) -> None:
-        """Names the mounts that were not there when the recording was planned, unless others were
-        asked for: autofs mounts when a path is used first."""
-        if self.options.mounts or self.options.pid is not None:
+@dataclass
+class Recorded:
+    """What was recorded, before it is put together.
+
+    ``raw``, ``tasks``, ``ring``, ``graph``: the files of perf, its per-task events, ftrace's
+    instance and trace-cmd; ``maps``: code of daemons and callers; ``hits``: how often each probe
+    was hit, ``misses``: returns that were missed, ``lost``: events that were dropped, by whom;
+    ``pair_cost``, ``event_cost``: ns of the two probes of a call, and of an event without a stack.
+    ``span``: ns from when to when perf and ftrace both recorded, None: perf alone did. ``window``:
+    of overwriting buffers; None: perf wrote all that happened. ``held``: what Now.held() returned.
+    ``flight``: why a flight recorder wrote it.
+    """
+
+    raw: Path
+    started: datetime
+    daemons: Daemons
+    maps: list[Mapped]
+    tasks: Path | None = None
+    ring: Path | None = None
+    graph: Path | None = None
+    callers: tuple[int, ...] = ()
+    has_exit_status: bool = False
+    opened: tuple[Opened, ...] = ()
+    hits: Mapping[str, int] = field(default_factory=dict)
+    misses: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    pair_cost: int | None = None
+    event_cost: int | None = None
+    span: tuple[int, int] | None = None
+    window: native.Window | None = None
+    held: Path | None = None
+    flight: Flight | None = None
+
+    def written(self) -> bool:
+        """Return whether there is anything."""
+        files = [path for path in (self.raw, self.tasks, self.ring) if path]
+        return any(os.path.exists(path) and os.path.getsize(path) for path in files)
+
+
+class Finisher:
+    """Puts what was recorded together into one perf.data, with the session sample.
+
+    ``made``: where it was recorded; ``merger``: one that has begun already; ``give_up``: asked now
+    and then; ``meanwhile``: called once, while it merges; ``merged``: called with what merging
+    found out.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        made: Scratch,
+        recorded: Recorded,
+        merger: Merger | None = None,
+        give_up: Callable[[], bool] = lambda: False,
+        meanwhile: Callable[[], None] = lambda: None,
+        merged: Callable[[native.MergeInfo], None] = lambda _: None,
+    ) -> None:
+        self.job, self.made, self.recorded = job, made, recorded
+        self.merger, self.give_up, self.meanwhile, self.merged = merger, give_up, meanwhile, merged
+        self.peers: tuple[Peer, ...] = ()
+        self.limits: dict[int, dict[str, int]] = {}
+        self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
+        # Numbers of switches: with a stack of their own, with one of another alike, without.
+        self.stacks = (0, 0, 0)
+        self.stacks_ns = 0  # time that taking stacks took, of the threads whose stacks they are
+
+    def _report_new_mounts(self) -> None:
+        """Report mounts that were not there when the recording was planned, unless others were
+        requested: autofs mounts when a path is used first."""
+        if self.job.options.mounts or self.job.options.pid is not None:
             return
-        known = {mount.connection for mount in self.facts.mounts}
+        known = {mount.connection for mount in self.job.facts.mounts}
         for mount in all_namespaces(Files(Path("/"))):
             if mount.connection not in known:
                 fix = "record again, now that it is mounted"
                 path = {"path": mount.path}
-                self.missing.append(Reason(Code.MOUNTED_MEANWHILE, path, {}, fix, "request"))
-
-    def _servers(self) -> list[int]:
-        """The traced daemons, and who measures the probes' cost: where others run the same
-        library, its probes fire there too."""
-        mounts = [target.mount for target in self.plan.targets]
-        pids = {self.pid, *(pid for mount in mounts for pid in mount.servers)}
-        return sorted(pids | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
-
-    def _threads(self) -> dict[int, int]:
-        """The process of each of the daemons' threads: perf's records tell it of most."""
-        files = Files(Path("/"))
-        return {
-            int(thread): pid
-            for pid in self._servers()
-            for thread in files.list(f"/proc/{pid}/task")
-            if thread.isdigit()
-        }
+                self.job.missing.append(Reason(Code.MOUNTED_MEANWHILE, path, {}, fix, "request"))
 
     def _scope(self) -> list[int] | None:
         """Return the processes whose switches and system calls the recording is about, with all
@@ -88,48 +140,60 @@ class Finishing(Things):
         fusetools is not one: perf is its child. A cgroup holds the workload exactly; only root may
         see others of the same names as the daemon's threads.
         """
-        if self._callers and not self.plan.by_pid and not self.user:
+        job = self.job
+        if self.recorded.callers and not job.plan.by_pid and not job.user:
             return None
-        servers = [pid for pid in self._servers() if pid != self.pid]
-        return [*servers, *self._callers]
-
-    def _unmake(self) -> None:
-        """Called while the recording is put together: of one that goes on, nothing goes."""
+        servers = [pid for pid in job.servers() if pid != job.pid]
+        return [*servers, *self.recorded.callers]
 
     def finish(self) -> Outcome:
-        """The one perf.data, with the session sample, under its name and owned by the user."""
-        outcome = self.outcome
-        self._new_mounts()
-        self.peers = tuple(self._connected())
-        self.limits = limits([target.mount.connection for target in self.plan.targets])
-        for pid in self.daemons:
+        """Make the one perf.data, with its name and its owner. If that fails, keep what there is.
+
+        Raise Error if nothing was recorded, or it is another user's and cannot be merged.
+        """
+        outcome = self.job.outcome
+        try:
+            self._hand_over(self.assemble())
+        except native.CoreError as error:
+            (self.made.path / "merged").unlink(missing_ok=True)
+            self._keep_raw(": ".join(map(str, error.args)))
+        finally:
+            if self.merger:
+                self.merger.close()
+        outcome.missing = tuple(self.job.missing)
+        return outcome
+
+    def assemble(self) -> Path:
+        """Put it together, and leave it where it was recorded. Raise Error if nothing was recorded,
+        CoreError if it cannot be merged."""
+        outcome = self.job.outcome
+        self._report_new_mounts()
+        self.peers = tuple(self.recorded.daemons.peers())
+        self.limits = limits([target.mount.connection for target in self.job.plan.targets])
+        for pid in self.recorded.daemons.started:
             for place in full(pid):
                 text = f"the file system on {place} is full, where the daemon (pid {pid}) has files"
                 outcome.warnings.append(text)
-        if self._written() == 0:
+        if not self.recorded.written():
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
-        whole = self.scratch / "merged"
-        try:
-            self._write(whole)
-            outcome.size_bytes = whole.stat().st_size
-            self._hand_over(whole)
-        except native.CoreError as error:
-            whole.unlink(missing_ok=True)
-            self._keep_raw(": ".join(map(str, error.args)))
-        outcome.missing = tuple(self.missing)
-        return outcome
+        whole = self.made.path / "merged"
+        self._write(whole)
+        outcome.size_bytes = whole.stat().st_size
+        outcome.missing = tuple(self.job.missing)
+        return whole
 
     def _keep_raw(self, why: str) -> None:
         """Keep what perf and ftrace wrote: beside the recording's place, where root records for
         itself. Error: it is another user's recording; where it is kept for root."""
-        assert self.output is not None
-        ring = self.ring.output if self.ring and self.ring.output.exists() else None
-        beside = {"tasks": (self.raw_tasks, OF_TASKS), "ring": (ring, FTRACE)}
+        assert self.job.output is not None
+        ring = self.recorded.ring
+        ring = ring if ring and ring.exists() else None
+        beside = {"tasks": (self.recorded.tasks, OF_TASKS), "ring": (ring, FTRACE)}
         parts = {kind: (path, end) for kind, (path, end) in beside.items() if path}
-        if self.user:
+        if self.job.user:
             paths = self._kept(
-                {"perf": self.raw, **{kind: path for kind, (path, _) in parts.items()}}
+                {"perf": self.recorded.raw, **{kind: path for kind, (path, _) in parts.items()}}
             )
             where = (
                 f"what was recorded is root's, as it was not merged: {os.path.dirname(paths[0])}"
@@ -138,21 +202,21 @@ class Finishing(Things):
             raise Error("the recording could not be merged", f"{why}; {where}", fix)
         text = f"{why}; kept as perf wrote it"
         if parts:
-            paths = [os.path.join(self.output.parent, self.output.name)]
+            paths = [os.path.join(self.job.output.parent, self.job.output.name)]
             paths += [str(self._keep_beside(path, end)) for path, end in parts.values()]
             text += f"{', and ftrace' * bool(ring)}: {merging(paths)}"
-        self.outcome.warnings.append(text)
-        self.outcome.failed = True
-        self.outcome.size_bytes = self.raw.stat().st_size
-        self._hand_over(self.raw)
+        self.job.outcome.warnings.append(text)
+        self.job.outcome.failed = True
+        self.job.outcome.size_bytes = self.recorded.raw.stat().st_size
+        self._hand_over(self.recorded.raw)
 
     def _kept(self, parts: Mapping[str, Path]) -> list[str]:
         """Keep raw files of a user's recording for root alone. Return their paths. Error: nothing
         is kept."""
-        assert self.output is not None and self.made is not None and self.user is not None
-        output, source = self.output, self.made.descriptor
+        assert self.job.output is not None and self.job.user is not None
+        output, source = self.job.output, self.made.descriptor
         files = {kind: path.name for kind, path in parts.items()}
-        register, uid = self.lock.place, self.user.uid
+        register, uid = self.job.lock.place, self.job.user.uid
         try:
             return kept.keep(
                 register, uid, output.parent, output.directory, output.name, source, files
@@ -161,53 +225,43 @@ class Finishing(Things):
             what = "the recording could not be merged, and is lost"
             raise Error(what, str(error), "fusetools clean   (as root)") from error
 
-    def _connected(self) -> Iterator[Peer]:
-        """The connections that the daemons had all the time: a descriptor that was the same socket
-        before."""
-        for pid, before in self.sockets.items():
-            after = of_process(pid) if before and started(pid) == self.daemons.get(pid) else {}
-            same = {fd: inode for fd, inode in before.items() if after.get(fd) == inode}
-            addresses = peers(pid, set(same.values()))
-            for fd, inode in sorted(same.items()):
-                if address := addresses.get(inode):
-                    yield Peer(pid, fd, address)
-
     def _hand_over(self, whole: Path) -> None:
         """Gives the file its name and its owner; until then only root can get at it."""
-        assert self.output is not None and self.made is not None
+        assert self.job.output is not None
         directory = self.made.descriptor
         try:
-            hand_over(directory, whole.name, self.user)
+            hand_over(directory, whole.name, self.job.user)
         except Error as error:
             raise native.CoreError(error.what, error.why) from error
-        self.outcome.output = Path(os.path.abspath(self.output.path))
+        self.job.outcome.output = Path(os.path.abspath(self.job.output.path))
         try:
-            self.output.take(directory, whole.name, keep=True)
+            self.job.output.take(directory, whole.name, keep=True)
         except OSError as error:
             # Somebody made a directory of that name meanwhile: the recording is not lost.
-            name = f"{self.output.name[:200]}.{os.urandom(4).hex()}"
-            os.rename(whole.name, name, src_dir_fd=directory, dst_dir_fd=self.output.directory)
-            self.outcome.output = Path(self.output.parent, name)
-            why = f"{self.output.path} could not be replaced: {error.strerror}"
-            self.outcome.warnings.append(f"{why}; the recording is {self.outcome.output}")
-            self.outcome.failed = True
+            name = f"{self.job.output.name[:200]}.{os.urandom(4).hex()}"
+            os.rename(whole.name, name, src_dir_fd=directory, dst_dir_fd=self.job.output.directory)
+            self.job.outcome.output = Path(self.job.output.parent, name)
+            why = f"{self.job.output.path} could not be replaced: {error.strerror}"
+            self.job.outcome.warnings.append(f"{why}; the recording is {self.job.outcome.output}")
+            self.job.outcome.failed = True
 
     def _write(self, whole: Path) -> None:
         """The recording. What it holds is examined once it is there, and noted in the room that
         the session has been given for it."""
         session = encoded(self._session())
-        room = min(len(session) + 8192 + 64 * len(self.plan.probes), BYTES)
+        room = min(len(session) + 8192 + 64 * len(self.job.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
+        self.merged(merged)
         self.stacks = merged["stacks"]
         self.stacks_ns = merged["stacks_ns"]
         count = merged["missing_switches"]
         if count:
             figures = {"switches": count}
-            self.missing.append(Reason(Code.SWITCHES_MISSING, {}, figures, layer="off_cpu"))
+            self.job.missing.append(Reason(Code.SWITCHES_MISSING, {}, figures, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
         text = encoded(self._session(), room)
         if len(text) > room:
-            self.outcome.warnings.append("what was found out about it does not fit into it")
+            self.job.outcome.warnings.append("what was found out about it does not fit into it")
             return
         rest = text.ljust(room, "\0").encode()
         with whole.open("r+b") as file:
@@ -222,25 +276,26 @@ class Finishing(Things):
         merge = partial(
             self._merged,
             kallsyms=symbols.KALLSYMS,
-            maps=self.maps,
+            maps=self.recorded.maps,
             avoid=[],
             bundles=self._bundles(),
-            daemons=self._servers(),
+            daemons=self.job.servers(),
             scope=self._scope(),
-            threads=self._threads(),
-            window=self.window,
-            span=self.span,
-            packed=self.facts.perf is not None and self.facts.perf.zstd is True,  # it shall read it
-            private=self.user is not None,
+            threads=self.job.threads(),
+            window=self.recorded.window,
+            span=self.recorded.span,
+            packed=self.job.facts.perf is not None
+            and self.job.facts.perf.zstd is True,  # it shall read it
+            private=self.job.user is not None,
         )
-        inputs = [str(self.raw)]
-        if self.raw_tasks and self.raw_tasks.exists():
-            inputs.append(str(self.raw_tasks))
-        if self.ring and self.ring.output.exists():
-            inputs.append(str(self.ring.output))
-        if self.held:
-            inputs.append(str(self.held))
-        graph = self.graph.output if self.graph else None
+        inputs = [str(self.recorded.raw)]
+        if self.recorded.tasks and self.recorded.tasks.exists():
+            inputs.append(str(self.recorded.tasks))
+        if self.recorded.ring and self.recorded.ring.exists():
+            inputs.append(str(self.recorded.ring))
+        if self.recorded.held:
+            inputs.append(str(self.recorded.held))
+        graph = self.recorded.graph
         if graph and graph.exists():
             try:
                 merged = merge([*inputs, str(graph)], str(whole), session)
@@ -250,7 +305,7 @@ class Finishing(Things):
             except native.CoreError as error:
                 why = ": ".join(error.args)
             whole.unlink(missing_ok=True)
-            self.outcome.warnings.append(f"{self._keep_graph(graph)}: {why}")
+            self.job.outcome.warnings.append(f"{self._keep_graph(graph)}: {why}")
         return merge(inputs, str(whole), session)
 
     def _merged(
@@ -260,8 +315,8 @@ class Finishing(Things):
         that name stacks."""
         try:
             first, self.merger = self.merger or Merger(), None
-            merged = first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
-            self.outcome.warnings += first.hung
+            merged = first.merge(inputs, whole, session, self.give_up, self.meanwhile, **more)
+            self.job.outcome.warnings += first.hung
             return merged
         except (Stuck, native.CoreError, OSError) as error:
             why = ": ".join(map(str, error.args)) if not isinstance(error, OSError) else str(error)
@@ -271,12 +326,12 @@ class Finishing(Things):
             merged = Merger(alone=True).merge(inputs, whole, session, lambda: False, **more)
         except (Stuck, OSError) as error:
             raise native.CoreError("cannot merge the recording", str(error)) from error
-        self.outcome.warnings.append(f"{why}: stacks have no names")
+        self.job.outcome.warnings.append(f"{why}: stacks have no names")
         return merged
 
     def _keep_graph(self, graph: Path) -> str:
         """Keep what trace-cmd recorded; where, in words."""
-        if not self.user:
+        if not self.job.user:
             return f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}"
         try:
             (path,) = self._kept({"graph": graph})
@@ -286,17 +341,17 @@ class Finishing(Things):
 
     def _keep_beside(self, part: Path, end: str) -> Path:
         """Put what trace-cmd or ftrace recorded beside root's own recording."""
-        assert self.output is not None and self.made is not None and self.user is None
-        name = self.output.name + end
-        directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
+        assert self.job.output is not None and self.job.user is None
+        name = self.job.output.name + end
+        directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.job.output.directory}
         os.rename(part.name, name, **directories)
-        return Path(self.output.parent, name)
+        return Path(self.job.output.parent, name)
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str, list[str]]]]]:
         """(event, the field that tells its probes apart, (number, event, fields that it does not
         have) of each)."""
         bundles: dict[str, list[tuple[int, str, list[str]]]] = {}
-        for probe in self.plan.probes:
+        for probe in self.job.plan.probes:
             if probe.bundle:
                 bundles.setdefault(probe.bundle, []).append(
                     (probe.number, probe.event, probe.padding)
@@ -306,8 +361,8 @@ class Finishing(Things):
     def _clocks_disagree(self, whole: Path, graph: Path) -> str:
         """Why function_graph's clock is not that of the rest of ``whole``; empty: it is, or nothing
         tells."""
-        assert self.facts.trace_cmd is not None
-        ours = [p for p in self.plan.probes if p.in_kernel]
+        assert self.job.facts.trace_cmd is not None
+        ours = [p for p in self.job.plan.probes if p.in_kernel]
         pairs = [p for p in ours if p.role in ("entry", "return")]
         if not pairs:
             return ""
@@ -318,21 +373,21 @@ class Finishing(Things):
         # Who waits does so while the request is in flight.
         spans = native.spans(str(whole), rows)
         at = symbols.kernel_address(Files(Path("/")), function)
-        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, spans)
+        return tracecmd.clocks_disagree(self.job.facts.trace_cmd, graph, function, at, spans)
 
     def _session(self) -> Session:
-        facts, outcome, options = self.facts, self.outcome, self.options
+        facts, outcome, options = self.job.facts, self.job.outcome, self.job.options
         return Session(
             version=__version__,
             command=options.command,
-            arguments=self.arguments,
+            arguments=self.job.arguments,
             call_graph=options.call_graph,
             stack_bytes=options.stack_bytes,
             detail=options.detail,
-            started=self.started.isoformat(timespec="seconds"),
+            started=self.recorded.started.isoformat(timespec="seconds"),
             seconds=round(outcome.seconds, 6),
-            exit_status=outcome.exit_status if self.workload else None,
-            clock=self.plan.clock,
+            exit_status=outcome.exit_status if self.recorded.has_exit_status else None,
+            clock=self.job.plan.clock,
             host=Host(
                 kernel=facts.kernel,
                 arch=facts.arch,
@@ -340,25 +395,26 @@ class Finishing(Things):
                 perf=facts.perf.version if facts.perf else None,
                 trace_cmd=facts.trace_cmd.version if facts.trace_cmd else None,
             ),
-            workload_pid=self._callers[0] if self._callers else None,
-            descendants=self._callers[1:],
-            mounts=tuple(_mount(target, self.limits) for target in self.plan.targets),
+            workload_pid=self.recorded.callers[0] if self.recorded.callers else None,
+            descendants=self.recorded.callers[1:],
+            mounts=tuple(_mount(target, self.limits) for target in self.job.plan.targets),
             probes=tuple(
                 RecordedProbe(p.event, p.layer, p.function, p.operation, p.role, p.address)
-                for p in self.plan.probes
+                for p in self.job.plan.probes
             ),
-            missing=tuple(self.missing),
-            misses=self.misses,
-            lost=self.lost,
+            missing=tuple(self.job.missing),
+            misses=self.recorded.misses,
+            lost=self.recorded.lost,
             probe_cost_ns=self.cost,
-            pair_cost_ns=self.pair_cost,
-            event_cost_ns=self.event_cost,
-            took=self.outcome.took,
+            pair_cost_ns=self.recorded.pair_cost,
+            event_cost_ns=self.recorded.event_cost,
+            took=self.job.outcome.took,
             stacks=self.stacks,
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
             peers=self.peers,
-            opened=self.opened,
+            opened=self.recorded.opened,
+            flight=self.recorded.flight,
         )
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
@@ -368,39 +424,41 @@ class Finishing(Things):
         """
         rows = [
             (probe.event, probe.layer, probe.function, probe.operation, probe.role)
-            for probe in self.plan.probes
+            for probe in self.job.plan.probes
         ]
-        fuse = [event.name for event in self.plan.events if event.name.startswith("fuse:")]
+        fuse = [event.name for event in self.job.plan.events if event.name.startswith("fuse:")]
         catalogue = native.Catalogue(rows, fuse).inferred([]).rows
         try:
             seen = native.scan(str(recording), catalogue, {})
         except native.CoreError as error:
-            self.outcome.warnings.append(": ".join(error.args))
+            self.job.outcome.warnings.append(": ".join(error.args))
             return None
         samples: Counter[str] = Counter()
         for name, count in seen["events"]:  # an event of two scopes is there twice
             if name != SESSION:
                 samples[name] += count
-        own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
+        own = {probe.event for probe in self.job.plan.probes if probe.function == CALIBRATION}
         wanted = {name: n for name, n in samples.items() if name not in own}
-        self.outcome.events = sum(wanted.values())
-        self.outcome.requests = seen["requests"]["begun"]
-        self.outcome.took = self._took(wanted)
+        self.job.outcome.events = sum(wanted.values())
+        self.job.outcome.requests = seen["requests"]["begun"]
+        self.job.outcome.took = self._took(wanted)
         if seen["lost"]:
-            self.lost["perf"] = seen["lost"]
-        self.outcome.lost = sum(self.lost.values())
-        self.outcome.warnings += seen["warnings"]
-        for probe in self.plan.probes:
+            self.recorded.lost["perf"] = seen["lost"]
+        self.job.outcome.lost = sum(self.recorded.lost.values())
+        self.job.outcome.warnings += seen["warnings"]
+        for probe in self.job.plan.probes:
             if probe.in_kernel:
                 continue  # it has a filter, perhaps
             seen_of_it = samples[probe.event] + left_out.get(probe.event, 0)
-            missed = self.hits.get(probe.event, 0) - seen_of_it
+            missed = self.recorded.hits.get(probe.event, 0) - seen_of_it
             if missed > 0:
-                self.misses[probe.event] = missed
-        if self.window is None:  # a window may hold no more than a request that is not answered
+                self.recorded.misses[probe.event] = missed
+        if (
+            self.recorded.window is None
+        ):  # a window may hold no more than a request that is not answered
             requests = seen["requests"]
             if requests["begun"] and requests["ended"] and not requests["matched"]:
-                self.missing += {NO_UNIQUE} - set(self.missing)
+                self.job.lacks(NO_UNIQUE)
             self._silent(recording, catalogue, samples)
             self._silent_kernel(samples)
         for series in seen["series"]:
@@ -411,19 +469,21 @@ class Finishing(Things):
     def _took(self, samples: Mapping[str, int]) -> Took | None:
         """From what an event and a probe were measured to cost in this recording, and from when
         each stack was begun and done."""
-        probes = {probe.event for probe in self.plan.probes if not probe.in_kernel}
+        probes = {probe.event for probe in self.job.plan.probes if not probe.in_kernel}
         uprobes = sum(n for name, n in samples.items() if name in probes)
         rest = sum(n for name, n in samples.items() if name not in probes and name != CLOCK)
-        ns = rest * (self.event_cost or 0) + uprobes * (self.pair_cost or 0) / 2
-        known = {CLOCK, *PAIRED} if self.ring else {CLOCK}
-        least = any(event.stack and event.name not in known for event in self.plan.events)
+        ns = rest * (self.recorded.event_cost or 0) + uprobes * (self.recorded.pair_cost or 0) / 2
+        known = {CLOCK, *PAIRED} if self.recorded.ring else {CLOCK}
+        least = any(event.stack and event.name not in known for event in self.job.plan.events)
         # A probe in the kernel costs more than its event.
-        least |= self.graph is not None or any(probe.in_kernel for probe in self.plan.probes)
-        least |= rest > 0 and self.event_cost is None
-        least |= uprobes > 0 and self.pair_cost is None
-        least |= any(samples.get(event) for event in self.plan.dear)
+        least |= self.recorded.graph is not None or any(
+            probe.in_kernel for probe in self.job.plan.probes
+        )
+        least |= rest > 0 and self.recorded.event_cost is None
+        least |= uprobes > 0 and self.recorded.pair_cost is None
+        least |= any(samples.get(event) for event in self.job.plan.dear)
         total = round(ns) + self.stacks_ns
-        return Took(total, least, self.outcome.requests) if total else None
+        return Took(total, least, self.job.outcome.requests) if total else None
 
     def _silent(
         self,
@@ -432,14 +492,15 @@ class Finishing(Things):
         samples: Counter[str],
     ) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""
-        for target in self.plan.targets:
+        daemons = self.recorded.daemons
+        for target in self.job.plan.targets:
             pid = target.mount.daemon_pid
-            if pid in self.stopped_daemons or started(pid or 0) != self.daemons.get(pid or 0):
+            if pid in daemons.stopped or not daemons.lives(pid or 0):
                 continue  # it did nothing, and that is why
             places = {library.host_path for _, library in target.groups}
             ours = [
                 p
-                for p in self.plan.probes
+                for p in self.job.plan.probes
                 if p.place.rpartition(":")[0] in places and p.role not in HELPERS
             ]
             if not ours or any(samples[probe.event] for probe in ours):
@@ -460,17 +521,17 @@ class Finishing(Things):
                     code = Code.OTHER_FUNCTIONS
                     fix = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
                 about = {"part": "daemon", "path": target.mount.path}
-                self.missing.append(Reason(code, about, {"probes": len(ours)}, fix, "daemon"))
+                self.job.missing.append(Reason(code, about, {"probes": len(ours)}, fix, "daemon"))
 
     def _silent_kernel(self, samples: Counter[str]) -> None:
         """A stage of requests that was never seen though others were. virtiofs's are read by nobody
         here."""
         stages = [
             probe
-            for probe in self.plan.probes
+            for probe in self.job.plan.probes
             if probe.in_kernel and probe.layer == "request" and probe.role not in NAMING
         ]
-        if {target.mount.fstype for target in self.plan.targets} == {VIRTIOFS}:
+        if {target.mount.fstype for target in self.job.plan.targets} == {VIRTIOFS}:
             stages = [probe for probe in stages if probe.role != "sent"]
         fired = {probe.role for probe in stages if samples[probe.event]}
         places: dict[str, str] = {}
@@ -480,7 +541,7 @@ class Finishing(Things):
         for role, place in places.items():
             if fired and role not in fired:
                 subject = {"stage": role, "function": place}
-                self.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
+                self.job.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
 
 
 def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> TracedMount:

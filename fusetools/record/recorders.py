@@ -1,0 +1,410 @@
+"""What records: perf, a second one for the per-task events, ftrace's ring, and function_graph.
+
+They are started, checked and stopped together. Each is noted before it is made or as soon as it
+runs, so that whoever cleans up after a killed recording finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.figures import binary, size
+from fusetools.host.facts import Tool
+from fusetools.plan.instances import OF_BOTH, all_by_perf
+from fusetools.reasons import Code, Reason
+from fusetools.record import instance, tracecmd
+from fusetools.record.costs import Costs
+from fusetools.record.job import Job
+from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
+from fusetools.record.probes import Probes
+from fusetools.record.recorder import Recorder
+from fusetools.record.scratch import DATA, RING, TASKS
+from fusetools.record.signals import with_parent
+from fusetools.record.tracecmd import TraceCmd
+
+FORMATS = 1 << 20  # bytes of a recording beside its records
+NEVER = (1 << 64) - 1  # ns
+Line = Callable[[Tool, "tuple[str, str]"], "list[str]"]  # a command line, of perf and its fifos
+
+
+class Recorders:
+    """The recorders of a job, which write into ``directory``.
+
+    ``kind``: how perf writes; ``data``: the name of its file; ``limited``: it fills a disk, up to
+    --max-size. ``threads``: those that filters select; ``span``: ns from when to when perf and
+    ftrace both recorded, None: perf alone did; ``lost``: events that were dropped, by whom.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        probes: Probes,
+        directory: Path,
+        kind: type[Perf] = Perf,
+        data: str = DATA,
+        limited: bool = True,
+    ) -> None:
+        self.job, self.probes = job, probes
+        self.directory, self.raw = directory, directory / data
+        self.raw_tasks: Path | None = None
+        self.kind, self.limited = kind, limited
+        self.perf: Perf | None = None
+        self.task_perf: Perf | None = None
+        self.ring: instance.Instance | None = None
+        self.graph: TraceCmd | None = None
+        self.room = sizes(job.facts.cpus, 0)
+        self.threads = UNKNOWN
+        self.thrown_away = 0.0  # ns of an event that perf looks at and does not record
+        self.span: tuple[int, int] | None = None
+        self.lost: dict[str, int] = {}
+        self.died = False
+        self._began = time.monotonic()
+        self._stopped = False
+
+    @property
+    def perfs(self) -> list[Perf]:
+        return [perf for perf in (self.perf, self.task_perf) if perf]
+
+    # Bytes
+
+    def free(self) -> int:
+        """Return the bytes that may still be written where the recording goes. Raise Error if it
+        is gone."""
+        try:
+            disk = os.statvfs(self.directory)
+        except OSError as error:
+            raise Error(f"cannot write in {self._place()}", error.strerror or "") from error
+        return disk.f_bavail * disk.f_frsize
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes of what perf has written, and of ftrace's events."""
+        ring = self.ring.written() if self.ring else 0
+        return sum(map(_size, (self.raw, self.raw_tasks))), ring
+
+    def written(self) -> int:
+        return sum(self.sizes())
+
+    def make_room(self) -> None:
+        """Choose the size of buffers, and the limit of files, by the free disk."""
+        job = self.job
+        copies = job.options.call_graph == "dwarf"
+        both = any(event.ftrace for event in job.plan.events)
+        self.room = sizes(job.facts.cpus, self.free(), copies, both)
+        if job.options.max_size < self.room.limit:
+            self.room = replace(self.room, limit=job.options.max_size)
+
+    def _place(self) -> str:
+        """Return where the recording goes, in words."""
+        return self.job.output.parent if self.job.output else str(self.directory)
+
+    # Start
+
+    def start_graph(self) -> None:
+        """Start function_graph by trace-cmd, paused; its changes are noted first."""
+        job = self.job
+        root = self.probes.tracefs.root
+        assert job.facts.trace_cmd is not None
+        tracecmd.check_free(root, job.facts.ftrace_users)
+        job.state.ftrace = tracecmd.settings(root)
+        job.lock.write()
+        self.graph = TraceCmd(root, self.directory)
+        size = tracecmd.buffer_size(job.facts.cpus, self.free())
+        self.graph.buffers = size * job.facts.cpus
+        name = self.graph.output.name
+        argv = tracecmd.command_line(
+            job.facts.trace_cmd, name, job.plan.graph, job.plan.clock, size
+        )
+        # If this process is killed, trace-cmd still switches the tracer off.
+        self.run(self.graph, argv, signal.SIGINT)
+        self.graph.wait_until_on()
+        traced = self.graph.functions()
+        for pattern in job.plan.graph:
+            if not any(fnmatchcase(name, pattern) for name in traced):
+                subject = {"pattern": pattern}
+                job.missing.append(Reason(Code.FUNCTION_UNTRACED, subject, layer="kernel"))
+
+    def make_ring(self) -> None:
+        """Make ftrace's instance for the events that are planned for it, off. If there can be none,
+        perf records them."""
+        job = self.job
+        if not any(event.ftrace for event in job.plan.events):
+            return
+        job.state.instance = instance.new_name()
+        job.lock.write()
+        root = self.probes.tracefs.root
+        ring = instance.Instance(root, job.state.instance, self.directory / RING)
+        together = min(instance.BUFFERS, self.free() // 8)
+        size = buffer_size(job.facts.cpus, together, instance.LARGEST, instance.SMALLEST)
+        try:
+            pid = ring.make(job.plan.clock, size, self.room.limit)
+        except OSError as error:
+            self._remove_ring(ring)
+            ring.output.unlink(missing_ok=True)
+            job.plan = replace(job.plan, events=all_by_perf(job.plan.events), in_part=False)
+            why = error.strerror or str(error)
+            job.outcome.warnings.append(f"perf recorded all, which costs more: {ring.path}: {why}")
+            return
+        job.note_process(pid)
+        ring.buffers = size * job.facts.cpus
+        self.ring = ring
+
+    def _remove_ring(self, ring: instance.Instance) -> None:
+        if instance.remove(ring.path):
+            self.job.state.instance = ""
+        else:
+            why = f"the ftrace instance {ring.path} cannot be removed: fusetools clean"
+            self.job.outcome.warnings.append(why)
+
+    def run(
+        self, recorder: Recorder, argv: list[str], number: signal.Signals = signal.SIGTERM
+    ) -> None:
+        """Start a program that gets signal ``number`` if this process is killed, and note it."""
+        prepare = partial(with_parent, os.getpid(), number)
+        self.job.note_process(recorder.start(argv, prepare, self.directory))
+
+    def start(
+        self,
+        line: Line,
+        task_line: Line | None = None,
+        since: Since | None = None,
+        costs: Costs | None = None,
+    ) -> None:
+        """Start perf and ftrace, with their events on.
+
+        ``task_line``: of the second perf; ``costs``: measures what a filter costs.
+
+        Probes that cannot be placed show only then: they are left out. Raise Error if perf or
+        ftrace does not record for another reason.
+        """
+        job = self.job
+        assert job.facts.perf is not None
+        for tried in (False, True):
+            self.perf = self.kind(job.folder())
+            daemons = sorted(tid for tid, pid in job.threads().items() if pid != job.pid)
+            self.threads = Threads(since, daemons)
+            self.run(self.perf, line(job.facts.perf, self.perf.fifos))
+            if task_line and any(event.per_task for event in job.plan.events):
+                self.raw_tasks = self.raw.with_name(TASKS)
+                self.task_perf = self.kind(job.folder())
+                self.run(self.task_perf, task_line(job.facts.perf, self.task_perf.fifos))
+            try:
+                self._enable(costs)
+                break
+            except Error:
+                if self.ring:
+                    self.ring.clear()
+                for perf in self.perfs:
+                    perf.kill()  # it may hold the probes that are removed now
+                refused = [] if tried else self.probes.unplaceable()
+                if not refused:
+                    raise
+                for perf in self.perfs:
+                    perf.close()
+                self.task_perf = self.raw_tasks = None
+                for probe, why in refused:
+                    self.probes.refuse(probe, why)
+        if self.ring:
+            self.ring.start()
+            self.ring.resume()
+
+    def _enable(self, costs: Costs | None) -> None:
+        events = [event for event in self.job.plan.events if event.ftrace and self.ring]
+        later = [event for event in events if event.name in OF_BOTH]
+        if self.ring:  # while perf begins
+            self.ring.choose((e for e in events if e not in later), self.threads)
+        for perf in self.perfs:
+            perf.enable()
+        if self.ring and costs and later:
+            # perf looks at each event that it has a filter for.
+            self.thrown_away = self.by_switching(costs.thrown_away) or 0.0
+        if self.ring:  # perf is to be told before it, of each
+            self.ring.choose(later, self.threads)
+
+    def by_switching(
+        self, measure: Callable[[Callable[[bool], None]], float | None]
+    ) -> float | None:
+        """Return what is measured with perf's events on and off in turn; then they are on. None:
+        perf has much to write."""
+        assert self.perf is not None
+        try:
+            return measure(self._switch)
+        except TimeoutError:
+            self.perf.enable()
+            return None
+
+    def _switch(self, on: bool) -> None:
+        """Raise TimeoutError if perf has much to write, and does not look for commands."""
+        assert self.perf is not None
+        if not self.perf.tell("enable" if on else "disable", 1.0):
+            raise TimeoutError
+
+    def resume(self) -> None:
+        """Start function_graph's events, and the span that all record."""
+        if self.graph:
+            self.graph.resume()
+        if self.ring:
+            self.span = time.monotonic_ns(), NEVER
+
+    def begin(self) -> None:
+        """Note that the workload begins."""
+        self._began = time.monotonic()
+
+    def tell_of(self, text: str, seconds: float) -> bool:
+        """Pass a command such as "enable EVENT" to the perf that takes that event's stacks."""
+        name = text.split()[-1]
+        first = next(e for e in self.job.plan.events if e.stack and e.name == name)
+        perf = self.task_perf if first.per_task else self.perf
+        return perf is not None and perf.tell(text, seconds)
+
+    # Check
+
+    @property
+    def ended(self) -> bool:
+        """True if perf, or what empties ftrace's buffers, has ended by itself, or both together
+        have written enough."""
+        ended = any(perf.ended for perf in self.perfs) or bool(self.ring and self.ring.ended)
+        return ended or self._at_limit()
+
+    def halt(self) -> bool:
+        """Pause all, as one of them has ended. Return whether that is new."""
+        new, self.died = not self.died, True
+        self._end_span()
+        if self.ring:
+            self.ring.pause()
+        for perf in self.perfs:
+            if new and not perf.ended:
+                perf.tell("disable", 5.0)
+        return new
+
+    def _at_limit(self) -> bool:
+        """Return whether --max-size is reached."""
+        return self.written() >= self.job.options.max_size
+
+    def _full(self) -> bool:
+        """Return whether perf stopped at its limit, or another process filled the disk."""
+        if not self.limited:
+            return False
+        try:
+            full = max(self.sizes()) >= self.room.limit or self._at_limit()
+            return full or self.free() == 0
+        except Error:
+            return False
+
+    def too_large(self) -> bool:
+        """Return whether there is soon no room to keep what is written, as others fill the disk,
+        too, or trace-cmd has written too much. (perf has its own limit.)"""
+        job = self.job
+        if self._stopped or not self.limited:
+            return False
+        raw = self.written()
+        why = f"No space left on device for more of it ({self._place()})"
+        # The buffers' contents are still to come, and the file is there twice for a moment.
+        buffers = self.room.buffer * job.facts.cpus * len(self.perfs)
+        buffers += self.ring.buffers if self.ring else 0
+        needed = raw + 2 * (buffers + FORMATS)
+        parts = 0
+        if self.graph is not None:
+            parts = sum(path.stat().st_size for path in self.directory.glob("trace.dat*"))
+            needed = raw + tracecmd.room(parts, self.graph.buffers)
+        try:
+            if self.free() > needed:
+                if parts < job.options.max_size:
+                    return False
+                why = f"it reached {binary(job.options.max_size)} (--max-size)"
+        except Error as error:
+            why = f"{self._place()}: {error.why}"
+        job.outcome.warnings.append(f"the recording ended early: {why}")
+        job.outcome.failed = True
+        return True
+
+    def why_ended(self) -> str:
+        """Return why a recorder ended by itself."""
+        if self._at_limit():
+            rate = self.written() / max(time.monotonic() - self._began, 1e-3)
+            limit = f"{binary(self.job.options.max_size)} (--max-size)"
+            return f"it reached {limit}, at {size(rate)}/s"
+        if self._full():
+            return f"No space left on device for more of it ({self._place()})"
+        if self.ring and self.ring.ended and not self.ring.whole:
+            return self.ring.complaint()
+        return next(filter(None, (perf.complaint() for perf in self.perfs)), "perf was killed")
+
+    # Stop
+
+    def _end_span(self) -> None:
+        if self.span and self.span[1] == NEVER:
+            self.span = self.span[0], time.monotonic_ns()
+
+    def stop(self, paused: Callable[[], None] = lambda: None) -> None:
+        """Stop all of them, in order; idempotent. ``paused``: called once nothing is recorded any
+        more. They may still hold probes: unmake()."""
+        if self._stopped:
+            return
+        self._stopped = True
+        job = self.job
+        self._end_span()
+        if self.graph:
+            self.graph.pause()
+        ring_died = self.ring is not None and self.ring.ended
+        if self.ring:
+            self.ring.end()
+        if self.perf and self.perf.process is None:
+            for perf in self.perfs:
+                perf.close()
+        elif self.perf:
+            died = any(perf.ended for perf in self.perfs)
+            for perf in self.perfs:
+                perf.pause()
+            paused()
+            job.expedite(True)
+            stopped = [perf.stop() for perf in self.perfs]  # each of them
+            whole = all(stopped) and not died
+            if self.ring:
+                whole = self.ring.stop() and not ring_died and whole
+            if not whole or self._full():
+                job.outcome.warnings.append(f"the recording ended early: {self.why_ended()}")
+                job.outcome.failed = True
+            for perf in self.perfs:
+                perf.close()
+        if self.ring and self.ring.lost:
+            self.lost["ftrace"] = self.ring.lost
+        self._stop_graph()
+
+    def _stop_graph(self) -> None:
+        """Stop trace-cmd, and restore ftrace's settings."""
+        job = self.job
+        if self.graph and self.graph.process is not None:
+            if not self.graph.stop():
+                why = self.graph.complaint() or "trace-cmd was killed"
+                job.outcome.warnings.append(f"function_graph was not recorded whole: {why}")
+                job.outcome.failed = True
+            if self.graph.lost:
+                self.lost["trace-cmd"] = self.graph.lost
+        if job.state.ftrace:
+            tracecmd.restore(self.probes.tracefs.root, job.state.ftrace)
+            job.state.ftrace = {}
+
+    def unmake(self) -> None:
+        """Remove ftrace's instance, and wait until perf has closed its events."""
+        if self.ring:
+            self._remove_ring(self.ring)
+        for perf in self.perfs:  # they keep probes, and the cgroup
+            perf.let_go()
+        self.job.state.processes = []
+        self.job.expedite(False)
+
+
+def _size(path: Path | None) -> int:
+    """Return a file's size in bytes; 0 if it is not there, or its file system is gone."""
+    try:
+        return path.stat().st_size if path else 0
+    except OSError:
+        return 0
