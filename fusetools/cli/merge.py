@@ -28,13 +28,13 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
 
     from fusetools.figures import plural
     from fusetools.printable import printable
-    from fusetools.record import merging
+    from fusetools.record import manual_merge
 
     def progress(share: float) -> None:
         click.echo(f"\rmerging: {100 * share:.0f} %", nl=False, err=True)
 
     shown = sys.stderr.isatty()
-    merged = merging.merge(inputs, output, progress if shown else None)
+    merged = manual_merge.merge(inputs, output, progress if shown else None)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"

@@ -256,6 +256,11 @@ class FlightRecorder:
         assert self.job.output is not None
         return self.job.output
 
+    @property
+    def _places(self) -> tuple[int, int]:
+        """The directories that a child writes in."""
+        return self.recording.made.descriptor, self.output.directory
+
     def arm(self) -> None:
         self.recording.arm()
         self.begun = self.whole_since = time.monotonic_ns()
@@ -364,9 +369,7 @@ class FlightRecorder:
         if not due:
             self.moment = None
         elif not self.moment and not self.looking:
-            self.looking = Forked(
-                self._stuck, (self.recording.made.descriptor, self.output.directory)
-            )
+            self.looking = Forked(self._stuck, self._places)
 
     def _looked(self) -> None:
         """Take what the child has found, if it was asked."""
@@ -458,9 +461,7 @@ class FlightRecorder:
 
         Raise the function's error, or Error if the child was killed.
         """
-        return self._result(
-            Forked(function, (self.recording.made.descriptor, self.output.directory))
-        )
+        return self._result(Forked(function, self._places))
 
     def _result(self, child: Forked[T]) -> T:
         with self._fed():

@@ -1,1 +1,1 @@
-"""What to record: (HostFacts, probe set, Options) -> ProbePlan, without touching the host."""
+"""The plan: (HostFacts, probe set, Options) -> ProbePlan, without touching the host."""

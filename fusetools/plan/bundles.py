@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[usx](8|16|32|64)")  # a type that can be a constant
 
 
 def can_be_numbered(fetch_args: Sequence[str]) -> bool:
-    """Whether this kernel's events can have other names than their probes: two simultaneous
+    """Return whether this kernel's events can have other names than their probes: two simultaneous
     recordings need that."""
     return CONSTANT in fetch_args
 
@@ -86,7 +86,7 @@ class _Bundle:
         return len(self.probes) > 1
 
     def takes(self, types: Mapping[str, str]) -> bool:
-        """Whether a probe with these arguments fits in."""
+        """Return whether a probe with these arguments fits in."""
         both = {**self.types, **types}
         short = len(both) <= LONGEST or types == self.types
         alike = all(both[name] == kind for name, kind in self.types.items())

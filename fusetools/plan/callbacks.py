@@ -82,7 +82,7 @@ def callbacks(
 
 
 def _tell_names(probes: Sequence[Probe]) -> bool:
-    """Whether they show each file's name, and the inode that it leads to."""
+    """Return whether they show each file's name, and the inode that it leads to."""
     inodes = any(probe.role == "inode" or probe.function == "fuse_reply_entry" for probe in probes)
     return inodes and any("name" in dict(probe.arguments) for probe in probes)
 
@@ -113,7 +113,7 @@ def _settled(
 
 
 def _instead(lacking: Reason, calls: bool) -> Reason:
-    """What is missing where the library's replies are recorded instead, or its callbacks, too."""
+    """Return what is missing where the library's replies are recorded instead, or its callbacks."""
     subject = dict(lacking.subject)
     if of_daemon(lacking):
         subject["part"] = "own_callbacks" if calls else "callbacks"
@@ -199,7 +199,7 @@ def _unreadable(mount: Mount, library: Library, unreadable: Mapping[str, str]) -
     return None
 
 
-# What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
+# Compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
 # have moved (isra, constprop), it is only a part of the function, which calls it (part).
 _VARIANT = re.compile(r"\.(part|isra|constprop|llvm|lto_priv)(?:\.\d+)?(?=\.|$)")
 

@@ -1,4 +1,4 @@
-"""What this host can show: its layers, what is missing and how to fix it."""
+"""The capabilities of a host: its layers, what is missing and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS, HostFacts, Mount
-from fusetools.plan.instances import by_perf
+from fusetools.plan.ftrace import by_perf
 from fusetools.reasons import Code, Reason
 
 # One function of each group begins or ends a request (which one depends on the kernel version).
@@ -78,8 +78,9 @@ def diagnose(facts: HostFacts) -> Diagnosis:
 
 
 def obstacles(facts: HostFacts, command: str = "doctor") -> list[Advice]:
-    """What prevents any recording from starting: `doctor` reports it, and `record` stops at it. The
-    most basic obstacle comes first: fixing it may fix the following ones.
+    """Return what prevents any recording from starting: `doctor` reports it, `record` stops at it.
+
+    The most basic obstacle comes first: fixing it may fix the following ones.
 
     ``command``: the fusetools command to run as root instead.
     """

@@ -16,7 +16,7 @@ from fusetools.plan import kernel, tasks
 from fusetools.plan.callbacks import Callbacks
 from fusetools.plan.daemons import is_32bit, needs_copies
 from fusetools.plan.events import Event, Probe
-from fusetools.plan.instances import OF_BOTH, by_name, by_perf
+from fusetools.plan.ftrace import OF_BOTH, by_name, by_perf
 from fusetools.plan.options import Options
 from fusetools.reasons import Code, Reason
 
@@ -30,7 +30,7 @@ SYSCALLS = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
 
 @dataclass(frozen=True)
 class Situation:
-    """What collectors decide from.
+    """The facts that collectors decide from.
 
     ``comms``: the names of each daemon's threads, by its pid; ``daemons``: all of them; ``copied``:
     mounts of daemons whose stacks are copied; ``cgroup``: the workload has a cgroup of its own;
@@ -75,7 +75,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Part:
-    """What a collector adds to a plan, and what it cannot: as in kernel.KernelPlan."""
+    """The addition of a collector to a plan, and what is missing: as in kernel.KernelPlan."""
 
     probes: tuple[Probe, ...] = ()
     events: Sequence[Event] = ()
@@ -95,7 +95,7 @@ def situation(
     comms: Mapping[int, Sequence[str]],
     cgroup: bool,
 ) -> Situation:
-    """Decide how the workload is told from other processes, and what ftrace records."""
+    """Decide how filters distinguish the workload from other processes, and what ftrace records."""
     mounts = [target.mount for target in callbacks.targets]
     latency = options.detail == "latency"
     # The unwinder supports only x86-64.
@@ -165,7 +165,7 @@ def of_tasks(of: Situation) -> Part:
 
 
 def of_rings(of: Situation) -> Part:
-    """What the daemons' rings of io_uring carry, where they may carry requests."""
+    """Events of the daemons' rings of io_uring, where they may carry requests."""
     named = of.facts.kallsyms_fuse
     if of.options.counts or (named and not any(n.startswith("fuse_uring_") for n in named)):
         return Part()

@@ -1,4 +1,4 @@
-"""What triggers a flight recorder: parsed from the user's text, checked once at the edge."""
+"""Triggers of a flight recorder: parsed from the user's text, checked once at the edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to count in the kernel, without recording: each event that represents a call, once."""
+"""Counters in the kernel, without recording: each event that represents a call, once."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def others_call(plan: ProbePlan, facts: HostFacts) -> tuple[int, ...]:
 
 
 def too_many(plan: ProbePlan) -> list[str]:
-    """Which additional calls the counts of the daemons' calls include; a recording excludes
-    them."""
+    """Return which additional calls the counts of the daemons' calls include; a recording
+    excludes them."""
     sets = {target.probe_set.name for target in plan.targets if target.probe_set}
     if "libfuse_highlevel" not in sets:
         return []

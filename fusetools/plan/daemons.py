@@ -190,7 +190,7 @@ def by_program(group: Group, library: Library) -> bool:
 
 
 def is_32bit(mount: Mount) -> bool:
-    """Whether its daemon is a 32-bit program."""
+    """Return whether its daemon is a 32-bit program."""
     return any(library.machine in ("i386", "arm") for library in mount.libraries)
 
 
@@ -204,8 +204,11 @@ def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
 
 
 def needs_copies(mount: Mount) -> bool:
-    """Whether only unwind tables give complete stacks of its daemon's waits. Go's own code has no
-    tables but keeps frame pointers, also if linked with a C library that does not."""
+    """Return whether only unwind tables give complete stacks of its daemon's waits.
+
+    Go's own code has no tables but keeps frame pointers, also if linked with a C library that does
+    not.
+    """
     return not any(library.go for library in mount.libraries) and bool(
         without_frame_pointers(mount)
     )

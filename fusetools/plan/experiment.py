@@ -1,4 +1,4 @@
-"""What a sweep runs: a command with {parameters}, and the values of each."""
+"""The definition of a sweep: a command with {parameters}, and the values of each."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ MOST = 400  # kernel functions probed with kprobes, two events each
 
 NO_UNIQUE = Reason(Code.NO_UNIQUE, layer="request")
 
-# What compilers append: the function itself (llvm), or a variant whose arguments may have moved.
+# Compilers append: the function itself (llvm), or a variant whose arguments may have moved.
 _SAME = r"(\.llvm\.\d+)?"
 _VARIANT = r"(\.(isra|constprop|part|llvm)(\.\d+)?)+"
 
@@ -136,7 +136,7 @@ def plan(
     begins: bool = True,
     counts: bool = False,
 ) -> KernelPlan:
-    """What to record of the kernel's FUSE code.
+    """Return what to record of the kernel's FUSE code.
 
     ``connections``: those of the traced mounts; ``backend``: one of options.BACKENDS;
     ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
@@ -188,8 +188,10 @@ def plan(
 def names(
     facts: HostFacts, connections: Sequence[int], backend: str = "auto"
 ) -> tuple[tuple[Probe, ...], tuple[Event, ...]]:
-    """What tells the names of files by requests and their answers, whatever the daemon is; empty
-    where this kernel cannot."""
+    """Return what tells the names of files by requests and their answers, whatever the daemon is.
+
+    Both are empty where this kernel cannot.
+    """
     if not connections or "kprobe" not in facts.dynamic_events or backend == "tracepoint":
         return (), ()
     made = _Requests(facts, _Names(facts), connections, True, False).names_of_files()
@@ -217,7 +219,7 @@ def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Reason]:
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
-    """Whether no other pattern covers ``name``."""
+    """Return whether no other pattern covers ``name``."""
     return not any(other != name and fnmatchcase(name, other) for other in patterns)
 
 

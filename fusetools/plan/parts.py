@@ -44,7 +44,7 @@ def _only(plan: ProbePlan, part: str) -> ProbePlan:
 
 
 def _layer(event: str) -> str:
-    """The part that one of the kernel's own events belongs to."""
+    """Return the part of one of the kernel's own events."""
     if event == CLOCK:
         return "on-CPU"
     system = event.partition(":")[0]

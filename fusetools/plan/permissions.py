@@ -1,8 +1,8 @@
-"""Who may see what: decided here and nowhere else (SECURITY.md has the table).
+"""Access to what a recording shows: decided here and nowhere else (SECURITY.md has the table).
 
-Root sees everything. Whoever may only run `sudo fusetools record` sees requests, callbacks, times
-and the functions in stacks of every daemon, but reads memory only where the kernel would let that
-user read it without us.
+Root sees everything. A user who may only run `sudo fusetools record` sees requests, callbacks,
+times and the functions in stacks of every daemon, but reads memory only where the kernel would let
+that user read it without us.
 """
 
 from __future__ import annotations

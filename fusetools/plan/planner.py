@@ -20,7 +20,7 @@ from fusetools.plan.callbacks import Symbols, callbacks
 from fusetools.plan.collectors import CLOCK, COLLECTORS, SWITCH, situation
 from fusetools.plan.daemons import Target
 from fusetools.plan.events import Event, Probe
-from fusetools.plan.instances import THREADS
+from fusetools.plan.ftrace import THREADS
 from fusetools.plan.options import Options
 from fusetools.reasons import Reason
 from fusetools.session import STACK_BYTES
@@ -47,16 +47,18 @@ class ProbePlan:
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
     missing: tuple[Reason, ...] = ()
-    dear: frozenset[str] = frozenset()  # events of probes that take longer than what is measured
+    expensive: frozenset[str] = (
+        frozenset()
+    )  # events of probes that take longer than what is measured
 
     @property
     def copies(self) -> bool:
-        """Whether user stacks are copied, to be unwound when the recording ends."""
+        """True if user stacks are copied, to be unwound when the recording ends."""
         return any(event.stack == "dwarf" for event in self.events)
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """What is recorded, in words to print."""
+        """The recorded layers, in words to print."""
         names = {event.name for event in self.events}
         entries = {(probe.layer, probe.function) for probe in self.probes if probe.role == "entry"}
         functions = {function for layer, function in entries if layer == "daemon"} - {CALIBRATION}

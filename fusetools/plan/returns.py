@@ -1,4 +1,4 @@
-"""Whether a file's functions may have return probes, which can kill the program."""
+"""Return probes can kill the program: which files may have them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ _REQUEST_CALLS = {
     for arch in _READS
 }
 
-# Of rings that carry requests: IORING_OP_URING_CMD, whose result is 0 (fs/fuse/dev_uring.c).
+# Filters for rings that carry requests: IORING_OP_URING_CMD, whose result is 0
+# (fs/fuse/dev_uring.c).
 _OF_RINGS = {"committed": "opcode == 46", "fetched": "res == 0"}
 
 
@@ -261,8 +262,10 @@ def _connects(comms: Sequence[str]) -> Filter:
 
 
 def of_rings(daemons: Sequence[str], latency: bool) -> list[Event]:
-    """What the daemons' rings of io_uring bring and are given; for latencies only the latter, which
-    shows that a request is answered by a ring."""
+    """Return events of what the daemons' rings of io_uring bring and are given.
+
+    For latencies only the latter, which shows that a request is answered by a ring.
+    """
     roles = ["committed"] if latency else list(RINGS)
     own = _named(("COMM",), daemons)
     filters = {role: all_of(own, condition(_OF_RINGS.get(role, ""))) for role in roles}

@@ -14,7 +14,7 @@ from fusetools.record.workload import User
 
 # Filters have room for this many ranges of numbers beside the names of daemons: a page each.
 RANGES = 24
-# Of more the functions in stacks have no names.
+# In stacks of further processes, functions have no names.
 PROCESSES = 100
 LIST = "ps -ef   (lists processes)"
 
@@ -68,7 +68,7 @@ class Attached:
         self.descendants = tuple(sorted({*self.descendants, *now} - {self.pid}))
 
     def maps(self) -> list[tuple[int, int, int, int, str, bytes, str]]:
-        """Their code, as of Things.maps: perf tells of what is mapped from now on."""
+        """Return their code, as daemons.mapped(): perf reports what is mapped from now on."""
         own = self._files.link("/proc/self/ns/mnt")
         rows = []
         for pid in (self.pid, *self.descendants)[:PROCESSES]:

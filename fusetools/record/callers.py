@@ -1,4 +1,4 @@
-"""Who uses the mounts in a recording: the workload, or a process that runs already."""
+"""The callers in a recording: the workload, or a process that runs already."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ class Callers:
         """True if there were some, and they have ended."""
         ended = self.workload is not None and self.workload.poll()
         return ended or (self.attached is not None and self.attached.ended)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the workload has to end after a signal."""
+        return GRACE if self.asked < 2 else KILLED
 
     def fork(self) -> None:
         """Fork the workload, which waits to be started."""

@@ -1,4 +1,4 @@
-"""What recording costs, measured while it is armed: round trips between two processes of ours.
+"""The overhead of recording, measured while it is armed: round trips between two processes of ours.
 
 A loop of calls that do nothing has all that it needs in the CPU's caches: a probe pair seems to
 cost three quarters there, and an event two thirds, of what they cost between a caller and a daemon
@@ -34,8 +34,8 @@ OF_ROUND_TRIPS = (
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """Of one, on average: CPU time of both processes, and system calls' beginnings and ends,
-    switches of a CPU to another thread, and wake-ups."""
+    """The averages of a round trip: CPU time of both processes, and beginnings and ends of system
+    calls, switches of a CPU to another thread, and wake-ups."""
 
     ns: float
     events: float
@@ -81,8 +81,8 @@ class Costs:
 def _difference(
     processes: _Processes, switch: Callable[[bool], None], calls: int = 0
 ) -> tuple[float, float] | None:
-    """What a round trip takes more when switched on, with so many calls: the median of the rounds;
-    and the events of one."""
+    """Return what a round trip takes more when switched on, with so many calls: the median of the
+    rounds; and the events of one."""
     more, events = [], 0.0
     for _ in range(ROUNDS):
         switch(False)
@@ -136,15 +136,15 @@ class _Processes:
         if len(notes) != 2 * _NOTES.size:
             return None
         ns, waits, others = map(sum, zip(*_NOTES.iter_unpack(notes)))
-        # Who went to wait was woken.
+        # A process that waited was woken.
         return RoundTrip(ns / TRIPS, 2 * SYSTEM_CALLS + (2 * waits + others) / TRIPS)
 
     def _call(self, orders: int, notes: int, parent: int) -> None:
         with_parent(parent, signal.SIGKILL)
         keep_only(orders, notes)
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        # Who wakes the other goes on until it waits itself: else some round trips have a wake-up
-        # less, and take a fifth less.
+        # The process that wakes the other one continues until it waits itself: else some round
+        # trips have a wake-up less, and take a fifth less.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         asked, ask = os.pipe()
         answered, answer = os.pipe()

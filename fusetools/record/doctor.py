@@ -1,4 +1,4 @@
-"""What a recording would find on this host, mount by mount."""
+"""A preview of what a recording would find on this host, mount by mount."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
 from fusetools.plan.collectors import CLOCK
 from fusetools.plan.daemons import Target
 from fusetools.plan.events import NUMBER
-from fusetools.plan.instances import PAIRED
+from fusetools.plan.ftrace import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.probeset import HELPERS
 from fusetools.reasons import Code, Reason
@@ -57,7 +57,7 @@ SESSION = "fusetools:session"
 
 @dataclass
 class Recorded:
-    """What was recorded, before it is put together.
+    """The parts of a recording, before they are put together.
 
     ``raw``, ``tasks``, ``ring``, ``graph``: the files of perf, its per-task events, ftrace's
     instance and trace-cmd; ``maps``: code of daemons and callers; ``hits``: how often each probe
@@ -157,15 +157,21 @@ class Finisher:
         except native.CoreError as error:
             (self.made.path / "merged").unlink(missing_ok=True)
             self._keep_raw(": ".join(map(str, error.args)))
-        finally:
-            if self.merger:
-                self.merger.close()
         outcome.missing = tuple(self.job.missing)
         return outcome
 
     def assemble(self) -> Path:
-        """Put it together, and leave it where it was recorded. Raise Error if nothing was recorded,
-        CoreError if it cannot be merged."""
+        """Put it together, and leave it where it was recorded.
+
+        Raise Error if nothing was recorded, CoreError if it cannot be merged.
+        """
+        try:
+            return self._assembled()
+        finally:
+            if self.merger:  # one that has begun, and was not needed
+                self.merger.close()
+
+    def _assembled(self) -> Path:
         outcome = self.job.outcome
         self._report_new_mounts()
         self.peers = tuple(self.recorded.daemons.peers())
@@ -246,8 +252,8 @@ class Finisher:
             self.job.outcome.failed = True
 
     def _write(self, whole: Path) -> None:
-        """The recording. What it holds is examined once it is there, and noted in the room that
-        the session has been given for it."""
+        """Write the recording. Examine its contents once it is there, and note the results in the
+        room that the session has for them."""
         session = encoded(self._session())
         room = min(len(session) + 8192 + 64 * len(self.job.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
@@ -370,7 +376,7 @@ class Finisher:
         if any(p.role == "return" for p in pairs):
             ours = [p for p in pairs if p.function == function]
         rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
-        # Who waits does so while the request is in flight.
+        # A caller waits while the request is in flight.
         spans = native.spans(str(whole), rows)
         at = symbols.kernel_address(Files(Path("/")), function)
         return tracecmd.clocks_disagree(self.job.facts.trace_cmd, graph, function, at, spans)
@@ -481,7 +487,7 @@ class Finisher:
         )
         least |= rest > 0 and self.recorded.event_cost is None
         least |= uprobes > 0 and self.recorded.pair_cost is None
-        least |= any(samples.get(event) for event in self.job.plan.dear)
+        least |= any(samples.get(event) for event in self.job.plan.expensive)
         total = round(ns) + self.stacks_ns
         return Took(total, least, self.job.outcome.requests) if total else None
 
@@ -536,7 +542,7 @@ class Finisher:
         fired = {probe.role for probe in stages if samples[probe.event]}
         places: dict[str, str] = {}
         for probe in stages:
-            # Of several for one role the others are for requests by a ring, or virtiofs's.
+            # Further probes of a role are for requests by a ring, or virtiofs's.
             places.setdefault(probe.role, probe.place)
         for role, place in places.items():
             if fired and role not in fired:

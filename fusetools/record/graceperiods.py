@@ -18,7 +18,7 @@ FORBIDDEN = Path("/sys/kernel/rcu_normal")
 
 
 def may_be_expedited(setting: Path = SETTING, forbidden: Path = FORBIDDEN) -> bool:
-    """Whether they are not already, and nobody forbids it."""
+    """Return whether they are not expedited yet, and nobody forbids it."""
     try:
         return setting.read_text().strip() == "0" and forbidden.read_text().strip() == "0"
     except OSError:

@@ -1,7 +1,7 @@
 """The only place where something that root recorded becomes a user's.
 
-What perf and ftrace wrote holds copies of stacks, registers and strings of any process. What is
-handed over was made of it by the merger, and is checked here, in another process than the merger.
+The files of perf and ftrace hold copies of stacks, registers and strings of any process. The
+merger makes the recording of them; it is checked here, in another process than the merger.
 """
 
 from __future__ import annotations

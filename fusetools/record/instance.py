@@ -24,7 +24,7 @@ from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.record import tracecmd
 from fusetools.record.perf import UNKNOWN, Threads
-from fusetools.record.recorder import run_in_time
+from fusetools.record.program import run_in_time
 from fusetools.record.tracecmd import RECORDED
 from fusetools.record.tracefs import NOT_SUPPORTED
 
@@ -84,9 +84,11 @@ class Instance:
         return self.pid
 
     def measured(self, action: Callable[[Callable[[bool], None]], T], whose: str) -> T | None:
-        """What ``action`` answers, which is given how to switch two events of each system call of
-        some processes (a filter) on and off, before anything else is recorded; the events are
-        thrown away. None: that cannot be."""
+        """Return what ``action`` returns. It gets a function that switches two events of each
+        system call of some processes (a filter) on and off, before anything else is recorded.
+
+        The events are discarded. None: that cannot be.
+        """
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
         return self._tried(action, tracepoints, whose)
 
@@ -196,7 +198,7 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """Whether the child has, of itself or by a signal."""
+        """True if the child has ended, by itself or by a signal."""
         if self.pid and self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._status = status if pid else None
@@ -230,7 +232,7 @@ class Instance:
 
     @property
     def whole(self) -> bool:
-        """Whether the child has ended as it should."""
+        """True if the child has ended as it should."""
         return not self._status
 
     def complaint(self) -> str:

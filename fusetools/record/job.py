@@ -1,4 +1,4 @@
-"""The job of one recording: what its parts share, and the notes of what they make."""
+"""The job of one recording: the facts and results that its parts share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ignore(_: str) -> None:
 
 
 class Job:
-    """What is to be recorded, and what came of it so far.
+    """The task of a recording, and the results so far.
 
     ``plan``, ``missing`` and ``outcome`` change while the parts work: the kernel may refuse a
     probe. ``output``: None if there is no file; ``pid``: the process that measures the probes'

@@ -24,7 +24,7 @@ from fusetools.record.recorders import Recorders
 from fusetools.record.session import check_signals, settle, wait_for
 from fusetools.record.signals import held_signals
 
-# What is missing matters where it would have been counted.
+# Layers whose missing parts would have been counted.
 COUNTED = ("daemon", "request", "kernel")
 
 
@@ -82,7 +82,7 @@ def _is_request(row: Counted) -> bool:
 
 
 def is_daemons(row: Counted) -> bool:
-    """Whether it is a call of a daemon's, not of the kernel's or our own."""
+    """Return whether it is a call of a daemon's, not of the kernel's or our own."""
     return row.layer == "daemon" and row.function != CALIBRATION
 
 

@@ -68,7 +68,7 @@ class Merger:
 
     def __init__(self, alone: bool = False) -> None:
         parent = os.getpid()
-        # What it prints is a defect's traceback, of which the user gets one line.
+        # It prints only a defect's traceback, of which the user gets one line.
         self._complaints = os.fdopen(os.memfd_create("merger"), "w+", errors="replace")
 
         def prepare() -> None:
@@ -209,7 +209,7 @@ def _of_session(session: int) -> list[int]:
 
 
 def _signs(pid: int, output: str) -> tuple[int, int]:
-    """What changes while it works: its CPU time, and what it has written."""
+    """Return what changes while it works: its CPU time, and the bytes that it has written."""
     process = read_stat(Files(Path("/")), pid)
     if process:
         with contextlib.suppress(OSError):
@@ -220,13 +220,13 @@ def _signs(pid: int, output: str) -> tuple[int, int]:
 def main() -> None:
     """In the process: what is asked on the standard input, the answer on the standard output."""
     query = receive(0)
-    if query is None:  # who asks was killed before it had
+    if query is None:  # the parent was killed before it asked
         return
     with Opener() as opener:
         inputs, output, session, more = json.loads(query)
         answer = _merged(inputs, output, session, more, opener)
         answer["hung"] = opener.hung
-    with contextlib.suppress(BrokenPipeError):  # who asks was killed meanwhile
+    with contextlib.suppress(BrokenPipeError):  # the parent was killed meanwhile
         send(1, json.dumps(answer).encode())
 
 

@@ -16,7 +16,7 @@ from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.plan.filters import Filter, OfDaemons, OfWorkload, Open
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.recorder import Recorder
+from fusetools.record.program import Program
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
 # second on each CPU; perf reads in time while it gets one.
@@ -72,7 +72,7 @@ class Since:
 
     Numbers are given one after the other up to ``pid_max``, then again from RESERVED on.
     Where that may happen, all are taken but those of a quarter of the range below the first's: it
-    is right until ``room`` threads have been started. Who is not of the workload goes at the end.
+    is right until ``room`` threads have been started. Unrelated threads are dropped when merging.
     """
 
     first: int
@@ -235,7 +235,7 @@ def _event(event: Event, stack_bytes: int, by_ftrace: bool, threads: Threads) ->
     # A switch from perf to another task happens in perf: without it that task's wait has no end.
     if event.name == SWITCH and not by_ftrace:
         return argv
-    # Of each other event: without it perf's own system calls were most of them; and where perf
+    # For each other event: without it perf's own system calls were most of them; and where perf
     # writes to a FUSE mount, which it waits for, it had no end of its own switches to write.
     return [*argv, "--exclude-perf"]
 
@@ -244,7 +244,7 @@ class Refused(Error):
     """perf does not begin to record."""
 
 
-class Perf(Recorder):
+class Perf(Program):
     """A `perf record` (or `perf stat`) that has opened its events and waits."""
 
     noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
@@ -276,7 +276,7 @@ class Perf(Recorder):
 
     @property
     def owes(self) -> bool:
-        """Whether it has yet to answer, perhaps to an earlier command: it looks for none while it
+        """True if it has yet to answer, perhaps to an earlier command: it looks for none while it
         has much to write."""
         return self._owed > 0
 

@@ -70,8 +70,8 @@ def prepare(
     plan = planner.plan(
         facts, options, targets, functions, plain, own, comms, has_cgroup, unreadable
     )
-    dear = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
-    return facts, replace(plan, dear=dear)
+    expensive = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
+    return facts, replace(plan, expensive=expensive)
 
 
 def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> None:
@@ -109,7 +109,7 @@ def check_obstacles(facts: HostFacts) -> None:
 
 
 def planned(options: Options) -> tuple[HostFacts, ProbePlan]:
-    """What record() would record."""
+    """Return what record() would record."""
     _check_callers(options)
     if Path(tracefs.PLACE, "events").exists():
         return prepare(options, _chosen(options.fs, _caller(options)))
@@ -188,12 +188,12 @@ def output_of(options: Options) -> Output:
 
 
 def _caller(options: Options) -> User | None:
-    """Who invoked sudo; None: root decides."""
+    """Return the user who invoked sudo; None: root decides."""
     return None if options.as_root else caller(os.environ)
 
 
 def owner(as_root: bool) -> Owner | None:
-    """Whom files are for: who invoked sudo."""
+    """Return the owner of files: the user who invoked sudo."""
     user = None if as_root else caller(os.environ)
     return Owner(user.uid, user.gid, user.groups, user.name) if user else None
 

@@ -1,4 +1,4 @@
-"""What records: perf, a second one for the per-task events, ftrace's ring, and function_graph.
+"""The recorders: perf, a second one for the per-task events, ftrace's ring, and function_graph.
 
 They are started, checked and stopped together. Each is noted before it is made or as soon as it
 runs, so that whoever cleans up after a killed recording finds it.
@@ -18,14 +18,14 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.figures import binary, size
 from fusetools.host.facts import Tool
-from fusetools.plan.instances import OF_BOTH, all_by_perf
+from fusetools.plan.ftrace import OF_BOTH, all_by_perf
 from fusetools.reasons import Code, Reason
 from fusetools.record import instance, tracecmd
 from fusetools.record.costs import Costs
 from fusetools.record.job import Job
 from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
 from fusetools.record.probes import Probes
-from fusetools.record.recorder import Recorder
+from fusetools.record.program import Program
 from fusetools.record.scratch import DATA, RING, TASKS
 from fusetools.record.signals import with_parent
 from fusetools.record.tracecmd import TraceCmd
@@ -164,7 +164,7 @@ class Recorders:
             self.job.outcome.warnings.append(why)
 
     def run(
-        self, recorder: Recorder, argv: list[str], number: signal.Signals = signal.SIGTERM
+        self, recorder: Program, argv: list[str], number: signal.Signals = signal.SIGTERM
     ) -> None:
         """Start a program that gets signal ``number`` if this process is killed, and note it."""
         prepare = partial(with_parent, os.getpid(), number)

@@ -1,6 +1,6 @@
 """The directory that a recording is written in: beside its place, and of root's own.
 
-Whoever owns the directory around it can rename it, and so put another one in its place. So it is
+The owner of the directory around it can rename it, and so put another one in its place. So it is
 used by its descriptor alone; what a killed recording left is taken for it only if it is the very
 directory that was noted.
 """
@@ -178,7 +178,7 @@ def _keep(note: Note, above: int, directory: int, register: Path) -> str:
 
 
 def _made_private(name: str, directory: int) -> bool:
-    """Whether there is something in the file; root alone may read it then."""
+    """Return whether there is something in the file; root alone may read it then."""
     try:
         data = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:

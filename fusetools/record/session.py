@@ -31,7 +31,7 @@ from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Code, Reason, Value
 from fusetools.record import cgroup, throttling
-from fusetools.record.callers import GRACE, KILLED, Callers
+from fusetools.record.callers import Callers
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.daemons import Daemons
 from fusetools.record.finisher import Finisher, Recorded
@@ -316,7 +316,7 @@ class Recording:
         self.callers.note_end()
 
     def stop(self) -> None:
-        """Stop all recorders. Idempotent. What was made for them goes in unmake()."""
+        """Stop all recorders. Idempotent. unmake() removes what was made for them."""
         if self._stopped:
             return
         self._stopped = True
@@ -414,7 +414,7 @@ def wait_for(
             continue
         if callers.workload is None:
             return
-        end = time.monotonic() + (GRACE if callers.asked < 2 else KILLED)
+        end = time.monotonic() + callers.patience
         limit = min(end, limit or end)
 
 

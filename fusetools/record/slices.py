@@ -1,6 +1,6 @@
 """Stacks of waits while they are many: taken in slices of time, as each costs more than its event.
 
-ftrace is told of every wait. perf takes the stacks of all of them while they are few. Where they
+ftrace records every wait. perf takes the stacks of all of them while they are few. Where they
 are many it does in a slice of each period alone, and the others get that of another one alike
 (native/core/src/write/waits.rs). A rare long wait has its own all the same: of a daemon's calls
 that may wait for somebody the user's stack is copied at all times, unless those are many, too.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fusetools.plan.instances import OF_BOTH, PAIRED
+from fusetools.plan.ftrace import OF_BOTH, PAIRED
 from fusetools.plan.planner import ProbePlan
 
 PERIOD, SLICE = 0.05, 0.004  # s
@@ -31,7 +31,7 @@ SWITCH = OF_BOTH[0]
 
 
 class Look(NamedTuple):
-    """What had been recorded by then: events, and bytes of what perf and ftrace had written."""
+    """A look at the recording: events, and bytes that perf and ftrace had written by then."""
 
     time: float
     events: int

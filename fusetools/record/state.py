@@ -1,4 +1,4 @@
-"""Who records, and a note of everything that a recording makes, for whoever cleans up after it.
+"""The locks of recordings, and notes of everything that they make, for clean-up.
 
 /run/fusetools/lock is held while a recording runs: by all that can run beside each other, or by the
 one that cannot. Each has a number of its own, N: /run/fusetools/N/lock says who has it, and
@@ -51,11 +51,12 @@ LONG = 160  # characters of another recording's command in a message
 
 @dataclass
 class State:
-    """What a recording has made, since ``since`` (clock ticks since the boot). ``processes``: (pid,
-    start time in such ticks), each the first of a session of its own; ``folders``: names in the
-    lock's directory; ``scratch``: where it is written; ``ftrace``: what function_graph's settings
-    were before; ``instance``: the name of one of ftrace's; ``expedited``: grace periods are, and
-    were not before.
+    """Everything that a recording has made, since ``since`` (clock ticks since the boot).
+
+    ``processes``: (pid, start time in such ticks), each the first of a session of its own;
+    ``folders``: names in the lock's directory; ``scratch``: where it is written; ``ftrace``:
+    function_graph's settings before; ``instance``: the name of one of ftrace's; ``expedited``:
+    grace periods are, and were not before.
     """
 
     tracefs: str = ""
@@ -104,7 +105,7 @@ def _is_cgroup(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Removed:
-    """What clean-up found, in words, and what it could not remove."""
+    """The things that clean-up found, in words, and those that it could not remove."""
 
     what: tuple[str, ...]
     left: tuple[str, ...]
@@ -140,7 +141,7 @@ class Recordings:
         return others
 
     def beside(self) -> list[str]:
-        """Who records beside this one, in words."""
+        """Return who records beside this one, in words."""
         return [_short(_words(pid, path)) for pid, path in self._others()]
 
     def theirs(self) -> set[int]:
@@ -218,7 +219,7 @@ class Lock(Recordings):
             self._opened = opened.pop_all()
 
     def _take(self, how: int, fix: str = "") -> bool:
-        """Whether somebody had to be waited for."""
+        """Take the lock. Return whether another process had to end first."""
         end = time.monotonic() + TRANSIENT
         waited = False
         while True:
@@ -345,7 +346,7 @@ def _holder(lock: Path) -> int | None:
 
 
 def _words(pid: int, path: Path) -> str:
-    """Who holds the lock in a folder: it writes its command right after it got the lock."""
+    """Return who holds the lock in a folder: it writes its command right after it got the lock."""
     files = Files(Path("/"))
     for _ in range(20):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -386,7 +387,7 @@ def _read(file: Path) -> State | None:
 def clean(
     state: State, directory: Path = DIRECTORY, theirs: Callable[[], set[int]] = set
 ) -> Removed:
-    """Removes everything that a state lists. What is gone already is no matter. ``theirs``: the
+    """Remove everything that a state lists, if it is still there. ``theirs``: the
     processes by which others record now."""
     what: list[str] = []
     left: list[str] = []
@@ -438,7 +439,7 @@ def started(pid: int) -> int | None:
 
 
 def _session_of(pid: int, start: int) -> list[int]:
-    """What is left of the session that ``pid`` began: trace-cmd has a process on each CPU."""
+    """Return the rest of the session that ``pid`` began: trace-cmd has a process on each CPU."""
     if started(pid) not in (None, start):
         return []  # another process by now
     numbers = []

@@ -26,14 +26,14 @@ from fusetools.record.probes import Probes
 from fusetools.record.recorders import Recorders
 from fusetools.record.signals import ENDING, arrived, held_signals
 
-# What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
+# Buffers for the time that perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
 BUFFERS = 128 << 20
 LARGEST, SMALLEST = 16 << 20, 256 << 10
 PIPE = 1 << 20
 PATIENCE = 10_000_000_000  # ns that it has to write what it holds
 STEP = 0.1  # seconds within which a signal is answered
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
-PING = (5, 12)  # the perf that answers "ping"; an older one is told to enable what is enabled
+PING = (5, 12)  # the perf that answers "ping"; an older one gets "enable" again
 
 
 class Piped(Perf):
@@ -79,7 +79,7 @@ class Piped(Perf):
         return select.select(wanted, [], [], seconds)[0]
 
     def parts(self) -> list[bytes]:
-        """What it has written since the last time."""
+        """Return what it has written since the last time."""
         self._read()
         parts, self._parts = self._parts, []
         return parts
@@ -90,7 +90,7 @@ class Piped(Perf):
         return self.ended
 
     def end(self, patience: float) -> bool:
-        """As Recorder.end; nobody wants what it still writes."""
+        """As Program.end; nobody wants what it still writes."""
         os.set_blocking(self._pipe, True)
 
         def drain() -> None:
@@ -180,7 +180,7 @@ class Streaming:
         pids: Sequence[int] = (),
         comms: Sequence[str] = (),
     ) -> None:
-        """What is wanted of requests: see native.Now."""
+        """Choose what is wanted of requests: see native.Now."""
         targets = [target.mount for target in self.job.plan.targets]
         daemons = [
             (pid, mount.connection)
@@ -260,7 +260,7 @@ class Streaming:
                 self.advance()
 
     def cpu_seconds(self) -> tuple[float, float]:
-        """What perf, and this process, have used."""
+        """Return the CPU seconds that perf, and this process, have used."""
         assert self.perf.process is not None
         return cpu_seconds(self.perf.process.pid), time.process_time()
 

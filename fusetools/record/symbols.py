@@ -39,8 +39,8 @@ def functions(
     dict[str, list[tuple[str, int, int, int]]], dict[str, str], dict[str, str], frozenset[str]
 ]:
     """(functions by the library's host_path, plain names by mangled ones, why a library could not
-    be read by its host_path, places "host_path:0xoffset" of functions whose probe is dear, as the
-    kernel single-steps what it replaces).
+    be read by its host_path, places "host_path:0xoffset" of functions whose probe is expensive,
+    as the kernel single-steps what it replaces).
 
     ``libraries``: each with the pid whose root its debug file may lie under.
     """
@@ -94,7 +94,7 @@ def _look(path: str, debug: str | None) -> str:
 
 
 def kernel_address(files: Files, name: str) -> int:
-    """Of a kernel function, by kallsyms; 0 where it does not tell."""
+    """Return the address of a kernel function, by kallsyms; 0 if that is hidden."""
     text = files.read(KALLSYMS, quiet=True) or ""
     match = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}(?:\t|$)", text, re.MULTILINE)
     return int(match[1], 16) if match else 0

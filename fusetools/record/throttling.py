@@ -1,6 +1,6 @@
 """How often a CPU quota stopped a process's cgroups: what its 'waiting for CPU' may mean.
 
-A quota may stand in any cgroup above a process. Of both versions: cpu.stat has nr_throttled, and
+A quota may stand in any cgroup above a process. In both versions cpu.stat has nr_throttled, and
 throttled_usec in version 2, throttled_time (ns) in version 1 (kernel's Documentation/admin-guide/
 cgroup-v2.rst and scheduler/sched-bwc.rst).
 """
@@ -24,7 +24,7 @@ class Quota(NamedTuple):
 
 
 def quotas(files: Files, pid: int) -> dict[str, Quota]:
-    """Of each cgroup around the process that can have a quota, by its directory."""
+    """Return the quota of each cgroup around the process that can have one, by its directory."""
     quotas: dict[str, Quota] = {}
     for place in _places(files, pid):
         if (quota := read(files, place)) is not None:

@@ -18,8 +18,10 @@ LAST = 200  # characters of what a workload said last
 
 
 def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
-    """Runs it, its output into the open file ``log``; an outcome without a recording. A signal goes
-    to it, too, and the outcome says that one came. Error: it cannot be run."""
+    """Run it, with its output into the open file ``log``. Return an outcome without a recording.
+
+    A signal goes to it, too, and the outcome notes it. Raise Error if it cannot run.
+    """
     outcome = Outcome()
     with held_signals(outcome):
         workload = Workload(command, user, os.environ, log)

@@ -21,14 +21,14 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.files import tool_environment
 from fusetools.host.words import is_pattern
-from fusetools.record.recorder import KILLED, Recorder
+from fusetools.record.program import KILLED, Program
 
 TRACER = "function_graph"
 LARGEST, SMALLEST = 16 << 20, 256 << 10  # bytes of ring buffer on each CPU
 BUFFERS = 256 << 20  # on all of them
 KEPT = 48 << 20  # bytes of disk that are left free: trace-cmd writes kallsyms and formats last
 
-# What function_graph is steered by; trace-cmd empties them.
+# The files that steer function_graph; trace-cmd empties them.
 FILTERS = (
     "set_ftrace_filter",
     "set_ftrace_notrace",
@@ -40,7 +40,7 @@ FILTERS = (
 # Counts of a CPU's ring buffer (tracing_stats_read() in kernel/trace/trace.c).
 LOST = re.compile(rb"^(?:overrun|commit overrun|dropped events): (\d+)$", re.MULTILINE)
 RECORDED = re.compile(rb"^(?:entries|overrun|read events): (\d+)$", re.MULTILINE)
-# What it changes, in the order in which it is set again.
+# The settings that it changes, in the order in which they are restored.
 SETTINGS = ("current_tracer", "trace_clock", "buffer_size_kb", "tracing_on")
 
 
@@ -74,7 +74,7 @@ def room(parts: int, buffers: int) -> int:
 
 
 def settings(root: Path) -> dict[str, str]:
-    """What SETTINGS are, as they are to be written again."""
+    """Return the values of SETTINGS, as they are to be written again."""
     values = {}
     for name in SETTINGS:
         text = _read(root / name)
@@ -103,7 +103,7 @@ def restore(root: Path, before: Mapping[str, str]) -> list[str]:
 
 
 def users(root: Path) -> list[str]:
-    """Who uses ftrace's top instance, a few words each."""
+    """Return who uses ftrace's top instance, a few words each."""
     reasons = []
     tracer = _read(root / "current_tracer")
     if tracer not in ("nop", ""):
@@ -130,7 +130,7 @@ def check_free(root: Path, others: Sequence[str]) -> None:
         )
 
 
-class TraceCmd(Recorder):
+class TraceCmd(Program):
     """A `trace-cmd record` that runs."""
 
     noise = ("plugin", "Hit Ctrl")
@@ -291,7 +291,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, empty: bool = False) -> bool:
-    """Whether the kernel took it; a file of functions is emptied by being opened with O_TRUNC."""
+    """Return whether the kernel took it. Opening a file of functions with O_TRUNC empties it."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (os.O_TRUNC if empty else 0))
     except OSError:

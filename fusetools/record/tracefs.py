@@ -48,7 +48,7 @@ class Tracefs:
     def remove(self, events: Iterable[str], patience: float = 5.0) -> list[str]:
         """Removes events ("group:name"); those that somebody still holds are returned.
 
-        The kernel refuses that with EBUSY while one is recorded. Of an event of several probes it
+        The kernel refuses that with EBUSY while one is recorded. With an event of several probes it
         frees all but the last before it looks (unregister_trace_uprobe() in
         kernel/trace/trace_uprobe.c): whoever records it then has the daemon run into freed memory.
         So those are left alone while anybody records them.
@@ -106,7 +106,7 @@ class Tracefs:
         return sorted(set(pids) - self._theirs()) if pids else []
 
     def users(self) -> str:
-        """Who may record our events now, in words."""
+        """Return who may record our events now, in words."""
         files = Files(Path("/"))
         named = [f"{comm(files, pid)} (pid {pid})" for pid in self._recorders()[:3]]
         return ", ".join(named) or "somebody (ftrace?)"
@@ -181,8 +181,8 @@ class Tracefs:
 
         kprobe_profile's last column is of all that the probe missed. Until Linux 5.14 that holds
         page faults in a handler as well, which miss nothing (kprobe_fault_handler in
-        arch/x86/kernel/kprobes/core.c). What is of the place, and not of the return, is in the
-        column of the entry's probe too.
+        arch/x86/kernel/kprobes/core.c). A miss of the place, and not of the return, is in
+        the column of the entry's probe too.
         """
         lines = self._read("kprobe_profile").splitlines()
         missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}

@@ -136,7 +136,7 @@ def _wait(
         tell()
         changes = select.poll()
         changes.register(own, select.POLLERR | select.POLLPRI)
-        looked, changed = time.monotonic(), True  # what changes after open() is told once
+        looked, changed = time.monotonic(), True  # changes after open() are reported once
         while True:
             if changed or time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
@@ -163,7 +163,7 @@ def _wait(
 
 
 def _pass_on(came: signal.struct_siginfo | None, workload: Workload | None) -> bool:
-    """Whether it is a signal to end; the workload gets it, too."""
+    """Return whether it is a signal to end; the workload gets it, too."""
     if came is None or came.si_signo not in ENDING:
         return False
     if workload:

@@ -30,7 +30,7 @@ EXEC = 5.0  # seconds that a program may take to be loaded
 
 @dataclass(frozen=True)
 class User:
-    """Whom the workload runs as and whom perf.data belongs to."""
+    """The user whom the workload runs as, and who gets perf.data."""
 
     uid: int
     gid: int
@@ -41,7 +41,7 @@ class User:
 
 
 def caller(environment: Mapping[str, str]) -> User | None:
-    """Who called sudo; None where nobody did, or root. Error: that makes no sense."""
+    """Return who called sudo; None if nobody did, or root. Error: that makes no sense."""
     if "SUDO_UID" not in environment:
         return None
     numbers = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
@@ -131,7 +131,7 @@ class Workload:
                 raise cannot_run(self.command[0], struct.unpack("i", error[:4])[0])
 
     def poll(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         self._reap(os.WNOHANG)
         return self.status is not None
 

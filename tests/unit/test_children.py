@@ -18,7 +18,7 @@ from fusetools.host import files, paths
 from fusetools.host.files import bounded, close_own, command_problem, end_children, left_behind
 from fusetools.host.messages import Incoming, framed, receive, send
 from fusetools.host.processes import read_stat
-from fusetools.record import merger, recorder, state
+from fusetools.record import merger, program, state
 from fusetools.record.merger import Merger, Opener
 from fusetools.record.state import Lock
 from fusetools.record.workload import Workload
@@ -142,8 +142,8 @@ def _taken(lock: int) -> bool:
 def test_a_recorder_that_cannot_be_killed_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "KILLED", 0.1)
-    one = recorder.Recorder(tmp_path / "log")
+    monkeypatch.setattr(program, "KILLED", 0.1)
+    one = program.Program(tmp_path / "log")
     pid = one.start(["sleep", str(LONG)], lambda: None, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", lambda *_: None)
@@ -387,9 +387,9 @@ def test_commands_are_not_looked_for_on_mounts(
     there, plain = tmp_path / "there", tmp_path / "plain"
     for place in (there, plain):
         place.mkdir()
-    for program in (there / "prog", plain / "other"):
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+    for file in (there / "prog", plain / "other"):
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o755)
     (plain / "text").write_text("")
     asked: list[str] = []
 

@@ -33,7 +33,7 @@ from fusetools.output import Output
 from fusetools.plan import filters
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
-from fusetools.plan.instances import THREADS
+from fusetools.plan.ftrace import THREADS
 from fusetools.plan.options import DETAILS, Flight, Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.perf import overwriting
@@ -410,11 +410,11 @@ def test_larger_buffers(
     watched, armed, said = iter(["/mnt is mounted now", ""]), list[int](), list[str]()
 
     class Recorder:
-        larger, holds, plan, grows = None, 3.0, None, True
+        larger, holds, grows = None, 3.0, True
 
-        def __init__(self, _lock: object, options: Options, *_: object) -> None:
-            assert options.flight
-            self.room = SimpleNamespace(buffer=flight.buffer_of(options.flight, 2))
+        def __init__(self, job: SimpleNamespace, *_: object) -> None:
+            self.room = SimpleNamespace(buffer=flight.buffer_of(job.options.flight, 2))
+            self.recorders = self
 
         def __enter__(self) -> None: ...
 
@@ -441,6 +441,9 @@ def test_larger_buffers(
     monkeypatch.setattr(flight, "check_feedback", lambda *_: None)
     monkeypatch.setattr("fusetools.record.waiting.until_mounted", lambda *_: None)
     monkeypatch.setattr(flight, "FlightRecorder", Recorder)
+    monkeypatch.setattr(
+        flight, "Job", lambda _, options, *__: SimpleNamespace(options=options, plan=None)
+    )
     options = Options(Flight(seconds=30, buffer=own))
     ignore = lambda *_: None  # noqa: E731
     flight.fly(options, [], lambda _: "", ignore, ignore, said.append)

@@ -15,7 +15,7 @@ import pytest
 import test_merge as merge
 
 from fusetools import _core, errors
-from fusetools.record import merging
+from fusetools.record import manual_merge
 
 RECORDINGS = {name: str(Path(path).parent) for name, path in merge.RECORDINGS.items()}
 TRACES = [*((name, "trace.dat") for name in RECORDINGS), ("7.2", "trace-funcgraph-args.dat")]
@@ -178,7 +178,7 @@ def test_another_clock_is_refused(tmp_path: Path) -> None:
 def test_traces_of_another_machine_are_refused(tmp_path: Path) -> None:
     inputs = [unpack("6.1", "perf.data", tmp_path), unpack("cernvmfs", "trace.dat", tmp_path)]
     with pytest.raises(errors.Error, match="different hosts") as caught:
-        merging.merge([str(path) for path in inputs], str(tmp_path / "merged"))
+        manual_merge.merge([str(path) for path in inputs], str(tmp_path / "merged"))
     assert caught.value.fix == errors.RECORD
 
 

@@ -13,7 +13,7 @@ from schemas import held
 
 from fusetools.cli import main
 from fusetools.errors import Error
-from fusetools.record import merging
+from fusetools.record import manual_merge
 from fusetools.results.merge import Merged
 
 
@@ -43,7 +43,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Core(SlowCore):
         wanted = 2
 
-    monkeypatch.setattr(merging, "native", Core())
+    monkeypatch.setattr(manual_merge, "native", Core())
     (tmp_path / "in.data").write_bytes(bytes(1000))
     told: list[tuple[float, float]] = []
     begun = time.monotonic()
@@ -52,7 +52,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told.append((share, time.monotonic() - begun))
         Core.told.release()
 
-    merged = merging.merge([str(tmp_path / "in.data")], str(tmp_path / "out"), tell)
+    merged = manual_merge.merge([str(tmp_path / "in.data")], str(tmp_path / "out"), tell)
     assert merged == Merged(3, ("one thing",))
     (first, soon), (second, later) = told[:2]
     assert (first, second) == (0.5, 0.5)
@@ -60,7 +60,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "native", SlowCore())
+    monkeypatch.setattr(manual_merge, "native", SlowCore())
     (tmp_path / "in.data").write_bytes(bytes(1000))
     command = ["merge", str(tmp_path / "in.data"), "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(main, command)
@@ -73,5 +73,5 @@ def test_the_command_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_an_input_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"in\.data"):
-        merging.merge([str(tmp_path / "in.data")], str(tmp_path / "out"))
+        manual_merge.merge([str(tmp_path / "in.data")], str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []

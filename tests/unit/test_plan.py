@@ -22,7 +22,7 @@ from fusetools.plan import callbacks, collectors, daemons, planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
-from fusetools.plan.instances import THREADS, all_by_perf, by_perf
+from fusetools.plan.ftrace import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
 from fusetools.plan.options import DETAILS, Caller, Options, Workload, stream
 from fusetools.plan.planner import ProbePlan

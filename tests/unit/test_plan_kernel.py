@@ -160,8 +160,8 @@ def test_expensive_probes_make_the_cost_a_lower_bound() -> None:
     recorded = SimpleNamespace(ring=None, graph=None, event_cost=100, pair_cost=2000)
     finishing.recorded, finishing.stacks_ns = recorded, 0  # type: ignore[assignment]
     finishing.job.outcome = Outcome(requests=7)
-    for dear, least in ((frozenset[str](), False), (frozenset({probe.event}), True)):
-        finishing.job.plan = ProbePlan((), (probe,), (), dear=dear)
+    for expensive, least in ((frozenset[str](), False), (frozenset({probe.event}), True)):
+        finishing.job.plan = ProbePlan((), (probe,), (), expensive=expensive)
         assert finishing._took({probe.event: 3, "other": 2}) == Took(3200, least, 7)
         assert finishing._took({"other": 2}) == Took(200, False, 7)
 

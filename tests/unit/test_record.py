@@ -23,7 +23,7 @@ from fusetools.plan.events import Event
 from fusetools.plan.filters import condition
 from fusetools.record import graceperiods, instance
 from fusetools.record.perf import Perf
-from fusetools.record.recorder import Recorder
+from fusetools.record.program import Program
 from fusetools.record.state import (
     LONG,
     MOST_AT_ONCE,
@@ -369,7 +369,7 @@ def test_clean_puts_grace_periods_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_recorder_that_misses_the_first_signal_is_asked_again(tmp_path: Path) -> None:
     script = """trap 'trap "exit 0" INT' INT; echo; while :; do sleep 0.01; done"""
-    recorder = Recorder(tmp_path / "log")
+    recorder = Program(tmp_path / "log")
     recorder.again = 0.2
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job in a script's background
     try:

@@ -92,7 +92,7 @@ def _merged(inputs: list[str], output: str) -> native.MergeInfo:
 
 
 def _host(inputs: Sequence[str]) -> native.MergeOptions:
-    """What this host adds to recordings that were made on it; nothing to those of others."""
+    """Return what this host adds to recordings that were made on it; nothing to those of others."""
     here = os.uname()
     for path in inputs:
         try:

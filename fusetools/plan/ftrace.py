@@ -1,4 +1,4 @@
-"""Whether ftrace can record events here, in its own instance."""
+"""ftrace's own instance: whether it can record events here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by_perf(facts: HostFacts) -> str:
 
 
 def by_name(facts: HostFacts) -> bool:
-    """Whether perf can stop taking stacks temporarily."""
+    """Return whether perf can stop taking stacks temporarily."""
     version = re.match(r"(\d+)\.(\d+)", facts.perf.version) if facts.perf else None
     return version is not None and (int(version[1]), int(version[2])) >= BY_NAME
 

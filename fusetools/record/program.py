@@ -14,7 +14,7 @@ from pathlib import Path
 from fusetools.host.files import tool_environment
 from fusetools.host.processes import until_ended
 
-KILLED = 10.0  # seconds that one has to end after SIGKILL
+KILLED = 10.0  # seconds to end after SIGKILL
 
 
 def run_in_time() -> None:
@@ -29,9 +29,11 @@ def run_in_time() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
-class Recorder:
-    """One of them. ``log``: where what it says goes; ``noise``: how lines of it begin that are no
-    complaint."""
+class Program:
+    """One of these programs.
+
+    ``log``: where its messages go; ``noise``: beginnings of messages that are no complaint.
+    """
 
     noise: tuple[str, ...] = ()
     again = math.inf  # seconds after which it is asked once more to end
@@ -114,7 +116,7 @@ class Recorder:
                 self.process.wait(KILLED)
 
     def complaint(self) -> str:
-        """What it said when it failed, in one line; empty: nothing."""
+        """Return what it said when it failed, in one line; empty: nothing."""
         lines = self.said().splitlines()
         complaints = (line.strip().removeprefix("Error:").strip() for line in lines)
         return next((line for line in complaints if line and not line.startswith(self.noise)), "")
