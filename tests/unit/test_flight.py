@@ -281,9 +281,11 @@ def test_triggers_of_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "fusetools.live.conditions.counter", lambda directory, connection, name: count[0]
     )
+    monkeypatch.setattr(
+        "fusetools.live.conditions.fusectl", lambda: contextlib.nullcontext((None, 0))
+    )
     wanted = [condition("waiting > 4 for 5s")]
     with now.Conditions(wanted, None, {33: "/mnt"}, 30, warnings.append) as conditions:
-        conditions._directory = 0
         assert conditions.look() is None
         clock[0] += 4.9
         assert conditions.look() is None

@@ -40,7 +40,9 @@ def test_one_that_hangs_fails_and_the_others_go_on(pytester: pytest.Pytester) ->
     pytester.makeconftest('pytest_plugins = ["limits"]')
     pytester.makepyfile(test_it=HANGS)
     done = pytester.runpytest_subprocess("--numprocesses", "1", timeout=120)
-    done.assert_outcomes(passed=1, failed=4)  # one of them twice: in its clean-up, too
+    outcomes = done.parseoutcomes()
+    # One of them may fail twice: its first report may come before its process is ended.
+    assert outcomes["passed"] == 1 and outcomes["failed"] in (3, 4) and len(outcomes) == 2
     said = done.stdout.str()
     assert said.count("crashed while running") >= 2
     for name in ("takes_no_signal", "hangs_in_its_clean_up"):
