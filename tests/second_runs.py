@@ -21,7 +21,7 @@ MARKERS = ("live", "filesystems", "vm")
 RUNS = 2
 MOST = 8  # more failures are not flaky
 LIMIT = 1800.0  # limit in seconds of one run; each test has a shorter limit of its own
-OPTIONS = ("kernels",)  # that tests depend on
+OPTIONS = ("kernels",)  # that tests in guests depend on; only their conftest.py defines them
 NOTE = "flaky.json"
 BESIDE = "pure.lock"
 
@@ -100,7 +100,8 @@ class SecondRuns:
         options = [
             f"--{option}={value}"
             for option in OPTIONS
-            if (value := self.config.getoption(option, None)) is not None
+            if name.startswith("tests/vm/")
+            and (value := self.config.getoption(option, None)) is not None
         ]
         command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--quiet", *options, name]
         for number in range(1, RUNS + 1):

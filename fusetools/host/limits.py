@@ -14,8 +14,8 @@ CHANGES = {
     "congestion_threshold": "echo N > /sys/fs/fuse/connections/{connection}/congestion_threshold",
     "read_ahead_kb": "echo N > /sys/class/bdi/{device}/read_ahead_kb",
     "max_read": "mount it with -o max_read=BYTES",
-    "max_pages_limit": "sysctl fs.fuse.max_pages_limit=N   (before it is mounted)",
-    "request_timeout_s": "sysctl fs.fuse.default_request_timeout=SECONDS   (before it is mounted)",
+    "max_pages_limit": "sysctl fs.fuse.max_pages_limit=N  # then mount",
+    "request_timeout_s": "sysctl fs.fuse.default_request_timeout=SECONDS  # then mount",
 }
 
 

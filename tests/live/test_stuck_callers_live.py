@@ -68,6 +68,7 @@ def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) 
         callers[mount.run(*PYTHON, inside).pid] = f"/{mount.path.name}/d4/x"
         found = looked_at(mount)
         assert {caller["pid"]: caller["path"] for caller in found["callers"]} == callers
+        time.sleep(LONG)
         status, result = stuck("--mount", bind)
         assert status == 3 and [m["connection"] for m in result["mounts"]] == [mount.connection]
     finally:

@@ -161,6 +161,7 @@ def test_a_thread_that_polls_a_thousand_times_a_second(hang: Hang) -> None:
         connection, _ = server.accept()
         begin = time.monotonic()
         with connection:
+            time.sleep(LONG)
             looks = [
                 looked_at(mount),
                 *(stuck("--mount", mount.path)[1]["mounts"][0] for _ in range(9)),
