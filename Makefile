@@ -67,7 +67,7 @@ lint: $(VENV)/.tested
 	cargo clippy --quiet --all-targets -- -D warnings
 	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
-# What records and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
+# Tests that record and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
 # the limit of all. A live test that fails is run again, alone (CONTRIBUTING.md), but not with STRICT=1.
 LIMIT := 60m
 AGAIN = $(if $(STRICT),,--second-runs)

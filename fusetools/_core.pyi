@@ -531,7 +531,6 @@ class Replay:
     """Result of a replay. Times are in ns; `operations`: (name, requests, ns)."""
 
     waited: int
-    lasted: int
     operations: list[tuple[str, int, int]]
 
 class MountReplays:

@@ -52,7 +52,7 @@ LONGEST = 1 << 16  # bytes of a path
 LONG = 200  # characters of a complaint
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
 _PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
-# How the core asks for the list of a process's generated code.
+# Form in which the core asks for the list of a process's generated code.
 _GENERATED = re.compile(
     r"/proc/([1-9]\d{0,9})/root((?:/[^/]+)*/(?:perf-\d+\.map|jit-\d+\.dump))", re.DOTALL
 )

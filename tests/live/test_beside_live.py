@@ -213,7 +213,7 @@ def test_no_command_needs_a_mount_that_it_is_not_about(apart: Apart) -> None:
 
 
 def test_a_daemon_that_runs_from_another_mount(apart: Apart) -> None:
-    """That mount gets requests for its files only where it is recorded."""
+    """A mount gets requests for its files only where it is recorded."""
     served, shown = apart.folder / "served", apart.folder / "shown"
     served.mkdir()
     shown.mkdir()

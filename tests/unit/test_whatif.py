@@ -19,7 +19,7 @@ DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
 
 def replay(waited: int) -> SimpleNamespace:
-    return SimpleNamespace(waited=waited, lasted=waited, operations=[("read", 10, waited)])
+    return SimpleNamespace(waited=waited, operations=[("read", 10, waited)])
 
 
 def mount(**more: Any) -> Any:

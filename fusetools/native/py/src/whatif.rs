@@ -10,12 +10,11 @@ use crate::named::known;
 use crate::requests::Question;
 use crate::Row;
 
-/// Result of a replay: ns, and (operation, requests, ns) of each operation.
+/// Result of a replay: ns that callers waited, and (operation, requests, ns) of each operation.
 #[pyclass(frozen, get_all)]
 #[derive(Clone)]
 pub struct Replay {
     waited: u64,
-    lasted: u64,
     operations: Vec<(&'static str, u64, u64)>,
 }
 
@@ -39,7 +38,6 @@ fn replay(result: Replayed) -> Replay {
     let operations = result.operations.into_iter();
     Replay {
         waited: result.waited,
-        lasted: result.lasted,
         operations: operations
             .map(|(operation, (requests, ns))| (operation.name(), requests, ns))
             .collect(),

@@ -52,7 +52,7 @@ pub struct Helper {
     pub syscalls: Vec<SyscallTime>,
     /// Addresses of connections that it made or used. None: it used sockets with unknown peers.
     pub peers: Option<Vec<String>>,
-    /// How it spent the wait; None if its switches were not recorded.
+    /// Times of each of its states in the wait; None if its switches were not recorded.
     pub states: Option<States>,
 }
 

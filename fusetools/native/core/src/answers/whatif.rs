@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::answers::why::Asked;
 use crate::events::{Side, ABSENT};
@@ -319,7 +319,6 @@ impl Mount {
             let chain = self.jobs[at as usize].chain;
             followers.entry(before).or_default().push(chain);
         }
-        let begun: FxHashSet<u32> = followers.values().flatten().copied().collect();
         let turnarounds = typical(self.turnarounds());
         let mut asleep: Vec<u64> = self.jobs.iter().map(|job| job.asleep).collect();
         asleep.retain(|ns| !matches!(*ns, 0 | ABSENT));
@@ -327,7 +326,7 @@ impl Mount {
             jobs: &self.jobs,
             chains: &chains,
             followers: &followers,
-            begun: &begun,
+            follows: &follows,
             first,
             wakes: typical(asleep),
             turnaround: turnarounds,
@@ -419,9 +418,9 @@ fn typical(mut values: Vec<u64>) -> [u64; 2] {
 struct Model<'a> {
     jobs: &'a [Job],
     chains: &'a [Vec<u32>],
-    /// Chains that begin after a job, by job; all of these chains.
+    /// Job that a chain's first job follows, by that; chains that begin after a job, by the job.
+    follows: &'a FxHashMap<u32, u32>,
     followers: &'a FxHashMap<u32, Vec<u32>>,
-    begun: &'a FxHashSet<u32>,
     first: u64,
     /// Time in ns until a thread that sleeps has a request; until one is free after a request. Without other load, and
     /// with it.
@@ -494,9 +493,10 @@ impl Model<'_> {
             for_thread: VecDeque::new(),
             result: Replayed::default(),
         };
-        for chain in 0..self.chains.len() as u32 {
-            if !self.begun.contains(&chain) {
-                replay.at(0, Step::Goes(chain));
+        for (chain, jobs) in self.chains.iter().enumerate() {
+            let first = jobs.first();
+            if first.is_some_and(|first| !self.follows.contains_key(first)) {
+                replay.at(0, Step::Goes(chain as u32));
             }
         }
         while let Some(Reverse((time, _, step))) = replay.steps.pop() {
