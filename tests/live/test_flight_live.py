@@ -299,8 +299,8 @@ def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Pat
     recordings.append(held("snap", stdout))
     assert re.search(r" \(pid \d+\) [^,]*, [\d.]+ s ago$", recordings[1]["why"])
     for pid, told in zip(pids, recordings):
-        (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
-        assert (slowest.operation, slowest.pid) == ("open", pid)
+        opens = fusetools.open(told["output"]).slowest("open", most=len(pids)).requests
+        assert pid in {one.pid for one in opens}  # it may hold the one before as well
         assert f"(pid {pid})" in told["why"]
     account = held("stuck", Path(recordings[1]["account"]).read_text())  # from that time
     assert [one["pid"] for one in account["mounts"][0]["callers"]] == [pids[1]]
