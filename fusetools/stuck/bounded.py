@@ -40,7 +40,7 @@ class Limit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.begin = time.monotonic()
-        self._waited = [-_waited_for_cpu("self")]  # shared with the limits that part() returns
+        self._waited = [-waited_for_cpu("self")]  # shared with the limits that part() returns
 
     def part(self, share: float) -> Limit:
         """Return a limit that covers the first ``share`` of this one's time.
@@ -53,16 +53,16 @@ class Limit:
 
     def end(self, child: int | None = None) -> float:
         """Return the end in time.monotonic()'s time. ``child``: a child that still runs."""
-        waited = sum(self._waited) + _waited_for_cpu("self")
+        waited = sum(self._waited) + waited_for_cpu("self")
         if child is not None:
-            waited += _waited_for_cpu(child)
+            waited += waited_for_cpu(child)
         return self.begin + min(self.seconds + waited, BUSY * self.seconds)
 
     def ends(self, child: int) -> None:
-        self._waited.append(_waited_for_cpu(child))
+        self._waited.append(waited_for_cpu(child))
 
 
-def _waited_for_cpu(pid: int | str) -> float:
+def waited_for_cpu(pid: int | str) -> float:
     """Return the seconds that a process has waited for a CPU since it began."""
     return _schedstat(pid, 1)
 

@@ -23,6 +23,7 @@ from fusetools.host.files import Files, open_regular
 from fusetools.host.mounts import FUSE_TYPES
 from fusetools.host.processes import access, is_fuse, parse_connection, parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
+from fusetools.stuck.bounded import BUSY, Limit, waited_for_cpu
 from fusetools.stuck.moment import Task
 
 MOST_FILES = 500  # maximum number of a process's threads whose functions are named
@@ -31,7 +32,7 @@ HOST = Files(Path("/"))
 SLICE = 256  # threads of a process that are examined before it is another process's turn
 # Descriptors per look, the first and later ones: a daemon opens its device early
 FEW, MANY = 128, 1024
-AWAKE = 0.15  # seconds of repeated looks at a running thread
+AWAKE = 0.15  # seconds of repeated looks at a running thread, without waits for a CPU
 SERVES = "fuse_dev_do_read"  # functions in which a daemon's thread waits for a request
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h
 
@@ -409,12 +410,16 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
 def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     """Return a thread as task() does, at a moment when it sleeps, if it soon does.
 
-    A thread that polls a thousand times a second mostly appears as running or just woken.
+    A thread that polls a thousand times a second mostly appears as running or just woken. On a busy
+    host it waits for a CPU after each poll, and this process does so between two looks: such waits
+    extend the looks up to BUSY times.
     """
-    end = time.monotonic() + AWAKE
+    _, thread = item
+    begin, before, limit = time.monotonic(), waited_for_cpu(thread), Limit(AWAKE)
     while True:
         pid, tid, row = task(item)
         asleep = row is None or (row["state"] in "SD" and row["syscall"][0] is not None)
+        end = min(limit.end() + waited_for_cpu(thread) - before, begin + BUSY * AWAKE)
         if asleep or time.monotonic() > end:
             return pid, tid, row
         time.sleep(0.0003)

@@ -29,7 +29,7 @@ from fusetools.host.mounts import (
 )
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.stuck import arguments, cgroups, children, sockets, syscalls, talk, taskstats
-from fusetools.stuck.bounded import Asker, Limit, each
+from fusetools.stuck.bounded import BUSY, Asker, Limit, each
 from fusetools.stuck.census import Census, by_suspicion
 from fusetools.stuck.moment import (
     AUTOFS,
@@ -351,9 +351,9 @@ class _Reader(Asker):
             for pid, tid, row in rows
             if pid in self.near and row["state"] in "RS" and row["syscall"][0] is None
         ]
-        again = {
-            tid: row for _, tid, row in self.each(awake[:MOST_AWAKE], children.task_asleep, CALLS)
-        }
+        limit, patience = self.limit.part(CALLS), BUSY * children.AWAKE + PATIENCE
+        looks = each(awake[:MOST_AWAKE], children.task_asleep, patience, limit)
+        again = {tid: found[2] for (_, tid), found in looks if found}
         rows = [(pid, tid, again.get(tid) or row) for pid, tid, row in rows]
         cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
         clocks = {
