@@ -85,6 +85,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
             def scan(self, path: str, *question: Any) -> Any:
                 return by_name[path].scan(path, *question)
 
+            def errors(self, path: str, *question: Any) -> Any:
+                return by_name[path].errors(path, *question)
+
             def graph(self, path: str, *question: Any) -> Any:
                 return by_name[path].graph(path, *question)
 

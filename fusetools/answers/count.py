@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from fusetools.answers.errors import interrupts
 from fusetools.answers.filters import Filters
 from fusetools.answers.series import histogram, series, unmatched
 from fusetools.answers.source import Source
 from fusetools.core import matching
 from fusetools.errors import Error
-from fusetools.names import LAYERS, OPERATIONS
+from fusetools.names import LAYERS, OPERATIONS, SIGNAL
 from fusetools.patterns import suggestion
 from fusetools.results.count import Count, Counts
 from fusetools.results.hist import READ_TO_REPLY
@@ -20,7 +21,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     """Count calls of each function whose name or operation matches the regular expression.
 
     Error: no name or operation matches."""
-    rows, facts = series(source, source.catalogue, (), layers, filters)
+    rows, facts, events = series(source, source.catalogue, (), layers, filters)
     pairs = {(p.layer, p.function) for p in source.probes if p.role in ("return", "reply")}
     counts = []
     functions = matching(regex, [s["function"] for s in rows])
@@ -49,4 +50,6 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
             )
         )
     counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))
-    return Counts(tuple(counts), facts, unmatched(rows))
+    called = {c.operation for c in counts if c.count}
+    signals = interrupts(source, filters, called) if events.get(SIGNAL) else ()
+    return Counts(tuple(counts), facts, unmatched(rows), signals)

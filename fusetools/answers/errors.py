@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
@@ -76,11 +76,6 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
         Aborted(*aborter(daemon, comm, pid, call), n)
         for pid, comm, call, daemon, n in answer["aborted"]
     )
-    interrupts = (
-        Interrupts(operation, comm, signal_name(number), *counts)
-        for operation, comm, number, counts in answer["interrupts"]
-        if asked(operation)
-    )
     contradicted = (
         Contradicted(call, error_name(number), operation, n)
         for call, number, operation, n in answer["contradicted"]
@@ -93,6 +88,20 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
         refused=tuple(sorted(refused, key=lambda row: (-row.requests, row[:2]))),
         dropped=tuple(sorted(dropped, key=lambda row: (-row.requests, row.operation))),
         aborted=tuple(sorted(aborted, key=lambda row: (-row.requests, row.comm, row.pid))),
-        interrupts=tuple(sorted(interrupts, key=lambda row: (-row.requests, row[:3]))),
+        interrupts=tuple(row for row in _interrupts(answer) if asked(row.operation)),
         contradicted=tuple(sorted(contradicted, key=lambda row: (-row.calls, row[:3]))),
     )
+
+
+def interrupts(source: Source, filters: Filters, of: Container[str]) -> tuple[Interrupts, ...]:
+    """Return the requests of these operations whose callers got signals, most requests first."""
+    answer, _ = RequestQuery(source)(core.native.errors, filters)
+    return tuple(row for row in _interrupts(answer) if row.operation in of)
+
+
+def _interrupts(answer: core.native.Errors) -> Iterable[Interrupts]:
+    rows = (
+        Interrupts(operation, comm, signal_name(number), *counts)
+        for operation, comm, number, counts in answer["interrupts"]
+    )
+    return sorted(rows, key=lambda row: (-row.requests, row[:3]))

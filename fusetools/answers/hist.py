@@ -21,7 +21,7 @@ def hist(
 ) -> Histograms:
     """Return latency histograms; the arguments as in Recording.hist()."""
     timed = source.catalogue.timed()
-    rows, facts = series(source, timed, patterns, layers, filters, True, corrected)
+    rows, facts, _ = series(source, timed, patterns, layers, filters, True, corrected)
     lost = unmatched(rows)
     # If kernel functions call one another, show the outermost, unless a pattern selects others.
     rows = [

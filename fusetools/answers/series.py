@@ -24,8 +24,8 @@ def series(
     filters: Filters,
     by_operation: bool = False,
     corrected: bool = False,
-) -> tuple[list[core.native.Series], Facts]:
-    """Return the core's series that patterns and layers select, and the facts.
+) -> tuple[list[core.native.Series], Facts, dict[str, int]]:
+    """Return the core's series that patterns and layers select, the facts, and all events' counts.
 
     ``corrected``: subtract the overhead of recording from durations. Error: nothing matches, or the
     overhead was not measured."""
@@ -82,7 +82,8 @@ def series(
     facts = source.facts(answer, filters, corrected)
     # The window from read to reply needs system calls.
     lacking = [*layers, *(["syscall"] if windows else [])]
-    return rows, source.with_missing_detail(facts, lacking) if lacking else facts
+    facts = source.with_missing_detail(facts, lacking) if lacking else facts
+    return rows, facts, dict(answer["events"])
 
 
 def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:

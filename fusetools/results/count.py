@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.results.errors import Interrupts
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, Histogram
 from fusetools.results.rows import Rows
@@ -48,12 +49,13 @@ class Count:
 class Counts(Rows):
     """Counts, most calls first; probed functions without calls come last.
 
-    ``unmatched``: as in Histograms.
+    ``unmatched``: as in Histograms; ``interrupts``: requests whose callers got signals.
     """
 
     counts: tuple[Count, ...]
     facts: Facts
     unmatched: int = 0
+    interrupts: tuple[Interrupts, ...] = ()
 
     ROWS = "counts"
     JSON_HIDDEN = ("facts",)

@@ -128,5 +128,7 @@ def test_interrupts_are_those_that_the_daemon_counts(recorder: Recorder, obey: b
     assert sum(row.read for row in rows) == len(logged) >= 5
     (lookups,) = (row for row in rows if row.operation == "lookup")
     assert (lookups.signal, lookups.obeyed) == ("SIGALRM", lookups.read if obey else 0)
+    counts = recording.counts("FUSE_")
+    assert set(counts.interrupts) == set(rows)
     marked = [r.unique for r in recording.slowest(most=1000).requests if r.interrupted]
     assert sorted(marked) == sorted(logged)

@@ -80,6 +80,8 @@ class FakeCore:
     span: int = 3_200_000_000
     fail: tuple[str, str] | None = None
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
+    # Operation, caller, signal, (requests, signals, INTERRUPTs read, obeyed).
+    interrupts: list[tuple[str, str, int, tuple[int, int, int, int]]] = field(default_factory=list)
 
     CoreError = CoreError
 
@@ -111,7 +113,7 @@ class FakeCore:
             "lost": self.lost,
             "throttled": self.throttled,
             "warnings": self.warnings,
-            "events": [],
+            "events": [("signal:signal_generate", len(self.interrupts))],
             "sampled": [],
             "requests": {"begun": begun, "ended": ended, "matched": matched, "unanswered": 0},
             "series": [
@@ -122,6 +124,10 @@ class FakeCore:
                 or (m.layer == "syscall" and "sys_enter" in roles)
             ],
         }
+
+    def errors(self, path: str, catalogue: list[Any], filters: dict[str, Any]) -> dict[str, Any]:
+        answer = self.scan(path, catalogue, filters)
+        return {**answer, "interrupts": self.interrupts}
 
     def graph(
         self, path: str, catalogue: list[Any], filters: dict[str, Any], calls: bool

@@ -90,6 +90,25 @@ def test_json_has_its_keys(fake: Fake, run: Invoke) -> None:
     )
 
 
+def test_count_shows_interrupts_of_the_counted_operations(fake: Fake, run: Invoke) -> None:
+    core = fake(cvmfs_like())
+    assert "INTERRUPT" not in run("count").output
+    assert json.loads(run("count", "--json").stdout)["interrupts"] == []
+    core.interrupts = [
+        ("lookup", "stat", 14, (20, 21, 20, 0)),
+        ("read", "dd", 2, (1, 1, 1, 1)),
+        ("fallocate", "dd", 2, (1, 1, 1, 1)),  # not counted here
+    ]
+    text = " ".join(run("count").output.split())
+    stat = (
+        "20 lookups of stat got 21 signals (SIGALRM) while waiting: the daemon read 20 INTERRUPTs"
+    )
+    assert f"{stat} and answered 0 with EINTR" in text
+    assert "1 read of dd got 1 signal (SIGINT)" in text and "fallocate" not in text.split("dd")[1]
+    found = json.loads(run("count", "look", "--json").stdout)["interrupts"]
+    assert [(row["operation"], row["read"], row["obeyed"]) for row in found] == [("lookup", 20, 0)]
+
+
 def test_lost_events_are_always_said(fake: Fake, run: Invoke) -> None:
     core = cvmfs_like()
     core.lost, core.warnings = 12_345, ["the file is cut off"]

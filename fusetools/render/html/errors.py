@@ -29,6 +29,6 @@ def render(result: Errors) -> Markup:
         if o.operation == "lookup":
             parts += [tag("p", line.strip().capitalize()) for line in errors_text.lookups(o)]
     notes = [*errors_text.unanswered(result), *errors_text.contradicted(result)]
-    notes += errors_text.interrupts(result)
+    notes += errors_text.interrupts(result.interrupts)
     parts += [tag("p", f"{note[0].upper()}{note[1:]}.") for note in notes]
     return join(parts) if parts else tag("p", "No requests.")

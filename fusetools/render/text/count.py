@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fusetools.figures import duration, number, took
 from fusetools.printable import printable
+from fusetools.render.text.errors import interrupts
 from fusetools.render.text.footer import footer, missing, warnings
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.count import Counts
@@ -14,6 +15,8 @@ from fusetools.results.count import Counts
 
 def render(result: Counts) -> str:
     output = _calls(result)
+    notes = interrupts(result.interrupts)
+    output += [""] * bool(notes) + [line for note in notes for line in prose(note, rest="  ")]
     output += ["", *footer(result.facts, result.unmatched), *missing(result.facts.missing)]
     return lines(output)
 

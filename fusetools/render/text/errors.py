@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fusetools.figures import number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, prose, table, wrapped
 from fusetools.render.text.words import REASONS, aborted
-from fusetools.results.errors import Answered, Dropped, Errors, OperationErrors, Refused
+from fusetools.results.errors import (
+    Answered,
+    Dropped,
+    Errors,
+    Interrupts,
+    OperationErrors,
+    Refused,
+)
 
 
 def render(result: Errors) -> str:
@@ -34,7 +41,7 @@ def render(result: Errors) -> str:
             output += ["", *lookups(o)]
     if not result.operations:
         output = ["no requests"]
-    notes = [*unanswered(result), *contradicted(result), *interrupts(result)]
+    notes = [*unanswered(result), *contradicted(result), *interrupts(result.interrupts)]
     output += [""] * bool(notes) + [line for note in notes for line in prose(note, rest="  ")]
     if result.disconnected:
         calls = [f"{printable(name)} {number(n)}" for name, n in result.disconnected]
@@ -101,10 +108,10 @@ def contradicted(result: Errors) -> list[str]:
     return notes
 
 
-def interrupts(result: Errors) -> list[str]:
+def interrupts(rows: Iterable[Interrupts]) -> list[str]:
     """Return the operations whose callers got signals, and what the daemon did about it."""
     notes = []
-    for i in result.interrupts:
+    for i in rows:
         who = f"{plural(i.requests, i.operation)} of {printable(i.comm) or 'a caller'}"
         notes.append(
             f"{who} got {plural(i.signals, 'signal')} ({i.signal}) while waiting: the daemon read "
