@@ -157,7 +157,7 @@ def test_one_that_runs_for_long_does_not_take_the_time_of_others(tmp_path: Path)
 
 def test_a_part_of_a_limit_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = {"self": 0.0, 7: 0.5}
-    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
+    monkeypatch.setattr(bounded, "waited_for_cpu", waited.get)
     limit = bounded.Limit(2)
     part = limit.part(0.25)
     assert (part.end(), limit.end()) == (limit.begin + 0.5, limit.begin + 2)
@@ -188,7 +188,7 @@ def test_no_process_is_examined_after_the_limit() -> None:
 
 def test_a_limit_does_not_count_what_was_waited_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = {"self": 5.0, 7: 0.0, 8: 0.25}
-    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
+    monkeypatch.setattr(bounded, "waited_for_cpu", waited.get)
     limit = bounded.Limit(2)
     assert limit.end() == limit.begin + 2
     waited["self"] = 5.5
@@ -207,7 +207,7 @@ def test_waits_for_a_cpu_are_known() -> None:
     spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
     try:
         # Each waits while the other runs: such waits come without end.
-        while any(bounded._waited_for_cpu(one.pid) < 0.05 for one in spinning):
+        while any(bounded.waited_for_cpu(one.pid) < 0.05 for one in spinning):
             time.sleep(0.01)
     finally:
         for one in spinning:
@@ -777,6 +777,30 @@ def test_a_thread_that_polls_all_the_time_is_seen_in_its_poll() -> None:
                 assert row and row["state"] == "S" and row["syscall"][0] in (7, 271)
         finally:
             polls.kill()
+
+
+def test_looks_at_a_thread_last_longer_while_it_waits_for_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They end also if it never sleeps."""
+    awake, looks = 0.01, 0
+    begin = time.monotonic()
+
+    def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object]]:
+        nonlocal looks
+        looks += 1
+        asleep = time.monotonic() > begin + 2 * awake
+        return (*item, {"state": "S" if asleep else "R", "syscall": [7 if asleep else None]})
+
+    monkeypatch.setattr(children, "AWAKE", awake)
+    monkeypatch.setattr(children, "task", task)
+    monkeypatch.setattr(children, "waited_for_cpu", lambda tid: time.monotonic() - begin)
+    *_, row = children.task_asleep((1, 2))
+    assert row and row["state"] == "S" and looks > 2
+    monkeypatch.setattr(children, "waited_for_cpu", lambda tid: 0.0)
+    begin += 3600  # it never sleeps
+    *_, row = children.task_asleep((1, 2))
+    assert row and row["state"] == "R"
 
 
 def test_the_mount_that_a_system_call_makes(monkeypatch: pytest.MonkeyPatch) -> None:
