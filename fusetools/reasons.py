@@ -444,9 +444,10 @@ def _cause(default: str) -> Callable[[Words], str]:
 
 
 def _who(words: Words) -> str:
-    """A thread by its process's name and its number."""
+    """A thread by its process's name, its number and its start function."""
     thread = "pid" if words["tid"] == words["pid"] else "thread"
-    return f"{words['comm']} ({thread} {words['tid']})"
+    start = f", {words['start_function']}" if "start_function" in words else ""
+    return f"{words['comm']} ({thread} {words['tid']}{start})"
 
 
 def _waits(words: Words) -> str:

@@ -14,8 +14,8 @@ class Blocked:
     """A thread and what it waits for (``wait``, whose text follows the thread's name).
 
     ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None if the
-    kernel does not show it. ``stack``: the kernel's functions, ``user_stack`` its own, both
-    innermost first.
+    kernel does not show it. ``start_function``: the thread's first function (MainDownload), "" if
+    unknown. ``stack``: the kernel's functions, ``user_stack`` its own, both innermost first.
     """
 
     pid: int
@@ -30,6 +30,7 @@ class Blocked:
     user: str = ""
     cgroup: str = ""
     holder: int | None = None
+    start_function: str = ""
     stack: tuple[str, ...] = ()
     user_stack: tuple[str, ...] = ()
 

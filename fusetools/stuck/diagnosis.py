@@ -30,6 +30,7 @@ from fusetools.stuck.threads import (
     in_reload,
     is_paused,
     kind_of_wait,
+    start_function,
 )
 from fusetools.stuck.waits import wait
 
@@ -107,6 +108,7 @@ class _Diagnosis:
             user=process.user if process else "",
             cgroup=process.cgroup if process else "",
             holder=task.lock.owner if task.lock else None,
+            start_function=start_function(task),
             stack=task.stack,
             user_stack=task.user,
         )
@@ -534,7 +536,9 @@ class _Diagnosis:
     def _thread(self, task: Task) -> dict[str, Value]:
         """Return a thread and the object of its wait, as a reason's subject."""
         waits = wait(self.graph, task)
+        start = start_function(task)
         return {
+            **({"start_function": start} if start else {}),
             "comm": self.graph.comm(task),
             "pid": task.pid,
             "tid": task.tid,

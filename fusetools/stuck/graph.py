@@ -8,7 +8,7 @@ from typing import Union
 
 from fusetools.reasons import Code, Reason, Value
 from fusetools.stuck.moment import Connection, Descriptor, Moment, Place, Process, Task
-from fusetools.stuck.threads import cannot_send, has_request, has_work
+from fusetools.stuck.threads import cannot_send, has_request, has_work, start_function
 
 SKEW = 0.02  # maximum difference in seconds between the clocks of CPUs
 DEEPEST = 32  # maximum length of a chain
@@ -172,9 +172,10 @@ class Graph:
         return f"{process.comm} (pid {pid})" if process else f"pid {pid}"
 
     def who(self, task: Task) -> str:
-        """Return the name of a thread's process, and its number."""
+        """Return the name of a thread's process, its number and its start function."""
+        start = start_function(task)
         thread = f"thread {task.tid}" if task.tid != task.pid else f"pid {task.pid}"
-        return f"{self.comm(task)} ({thread})"
+        return f"{self.comm(task)} ({thread}{f', {start}' if start else ''})"
 
     def comm(self, task: Task) -> str:
         process = self.processes.get(task.pid)

@@ -15,6 +15,34 @@ _SCHEDULER = re.compile(
 )
 
 
+# Functions that run a thread's start function: of C libraries, C++'s std::thread, Rust, Go and
+# Python; and main(), which is no name of a thread.
+_STARTS = re.compile(
+    r"_*(GI_+)?(clone3?|start_thread|start|libc_start_(call_)?main(_impl)?(@.*)?|thread_start|main)$"
+    r"|execute_native_thread_routine|thread_proxy$|std::(thread::|__?invoke)|pythread_wrapper"
+    r"|thread_run$|core::ops::function::FnOnce|std::(sys|panic|sys_common|backtrace)"
+    r"|runtime\.(goexit|mcall|mstart|systemstack)"
+)
+
+
+def start_function(task: Task) -> str:
+    """Return the function with which a thread began: a thread's name says little (all threads of
+    CernVM-FS are called cvmfs2).
+
+    Return "" if its stack does not reach its start, if the function has no name, or for a
+    process's first thread.
+    """
+    if not task.user_whole or task.tid == task.pid:
+        return ""
+    for name in reversed(task.user):
+        name = name.replace("(anonymous namespace)::", "")
+        if not _STARTS.match(name):
+            plain = name.partition("(")[0]
+            short = plain if "<" in plain else plain.rpartition("::")[2]
+            return "" if name.startswith("[") else short
+    return ""
+
+
 def waits_for_workers(task: Task) -> bool:
     """libfuse's main thread, which lets other threads work (libfuse's lib/fuse_loop_mt.c)."""
     loops = ("fuse_session_loop_mt", "fuse_loop_mt")

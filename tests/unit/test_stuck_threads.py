@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from fusetools.stuck.moment import Descriptor, Socket, Task
-from fusetools.stuck.threads import idles
+from fusetools.stuck.threads import idles, start_function
 
 WAKES = Descriptor(5, "socket:[7]", Socket("unix", "", "", 0, 0), own=True)
 SERVER = Descriptor(6, "socket:[8]", Socket("tcp", "10.0.0.1:80", "ESTABLISHED"))
@@ -30,3 +34,41 @@ def test_threads_of_tokio() -> None:
     works = ("syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "fs::read")
     for below in (f"{worker}run", "tokio::runtime::park"):
         assert not idles(waits("futex", *works, below))
+
+
+@pytest.mark.parametrize(
+    ("user", "start"),
+    [
+        (("__poll", "MainDownload", "start_thread", "clone3"), "MainDownload"),
+        (
+            (
+                "poll",
+                "download::DownloadManager::MainDownload(void*)",
+                "start_thread",
+                "__GI___clone",
+            ),
+            "MainDownload",
+        ),
+        (("f", "(anonymous namespace)::work(int)", "start_thread", "clone"), "work"),
+        (
+            (
+                "read",
+                "Pool::run()",
+                "std::thread::_State_impl<std::thread::_Invoker<X> >::_M_run()",
+                "execute_native_thread_routine",
+                "start_thread",
+                "clone3",
+            ),
+            "run",
+        ),
+        (("futex", "main.work", "runtime.goexit.abi0"), "main.work"),
+        # libfuse's own worker has no name: its callee is not where it began.
+        (("read", "lookup", "[libfuse3.so.3.14.0]", "start_thread", "clone3"), ""),
+        (("start_thread", "clone3"), ""),
+    ],
+)
+def test_the_function_with_which_a_thread_began(user: tuple[str, ...], start: str) -> None:
+    task = replace(waits("poll", *user), user_whole=True)
+    assert start_function(task) == start
+    assert start_function(replace(task, user_whole=False)) == ""
+    assert start_function(replace(task, tid=task.pid)) == ""

@@ -187,11 +187,13 @@ def _threads(threads: Iterable[Blocked], frames: int = 0) -> Iterator[str]:
     in their order."""
     alike: dict[tuple[object, ...], list[Blocked]] = {}
     for thread in threads:
-        alike.setdefault((thread.wait, *thread.user_stack[:frames]), []).append(thread)
+        place = (thread.wait, thread.start_function, *thread.user_stack[:frames])
+        alike.setdefault(place, []).append(thread)
     ranked = list(alike.values()) if frames else sorted(alike.values(), key=len, reverse=True)
     for thread, *rest in ranked[:MOST_PLACES]:
         waits, count = thread.waits, 1 + len(rest)
         who = f"thread {thread.tid}" if count == 1 else plural(count, "thread")
+        who += f" ({thread.start_function})" if thread.start_function else ""
         verb = waits if count == 1 else _many(waits)
         age = f", for {ago(thread.age_seconds)}" if count == 1 and thread.age_seconds else ""
         yield from _prose(f"{who} {verb}{age}", "    ")
