@@ -455,6 +455,17 @@ def _waits(words: Words) -> str:
     return f"{_who(words)} {words['doing']}{_since(words)}"
 
 
+def _mounting(words: Words) -> str:
+    if words.get("sign", "device") in ("helper", "device"):
+        path = words["path"] or "something"
+        return f"{words['mounter']} mounts {path}{_since(words)}, not mounted yet"
+    loaded = "has loaded libfuse and " if words["sign"] == "library" else ""
+    return (
+        f"{words['mounter']}, which {loaded}names {words['path']} on its command line, has run"
+        f"{_since(words, ' for {}')} without a FUSE connection"
+    )
+
+
 def _which_waits(words: Words) -> str:
     return f"{_who(words)}, which {words['doing']}{_since(words)}"
 
@@ -1408,10 +1419,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         ),
     ),
     Code.MOUNTING: (
-        lambda words: (
-            f"{words['mounter']} mounts {words['path'] or 'something'}{_since(words)}, not mounted "
-            "yet"
-        ),
+        _mounting,
         lambda words: f"{_who(words)} {words['doing']}",
     ),
     Code.HANG_UNEXAMINED: ("what {daemon} does cannot be known", _unexamined),

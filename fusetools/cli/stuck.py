@@ -42,7 +42,7 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     # The path is compared, not looked at: even to resolve a link in it may hang.
     paths = [absolute(path) for path in mounts]
     while True:
-        moment = machine.read()
+        moment = machine.read(asked=paths)
         known = {p for c in moment.connections for p in (c.path, *c.also)}
         being_mounted = {mounter.path for mounter in moment.mounting}
         for path in paths:

@@ -354,6 +354,36 @@ def arguments(pid: int) -> tuple[int, list[str]]:
     return pid, text(f"/proc/{pid}/cmdline", 1 << 16).rstrip("\0").split("\0")
 
 
+# Options of libfuse without a value (lib/helper.c).
+_FLAGS = ("-f", "-d", "-s")
+_LIBFUSE = re.compile(r"/libfuse3?\.so[.\d]*( \(deleted\))?$", re.MULTILINE)
+
+
+def mounter(item: tuple[frozenset[str], int]) -> list[tuple[int, str, str]]:
+    """Return (pid, mount point, sign as in moment.Mounter) of a process that may be about to serve
+    a mount.
+
+    The argument is (paths that are asked for, pid).
+    """
+    asked, pid = item
+    _, command = arguments(pid)
+    for word in command[1:]:
+        if word in asked:
+            return [(pid, word, "named")]
+    path = last_path(command)
+    if path and _LIBFUSE.search(text(f"/proc/{pid}/maps", 16 << 20)):
+        return [(pid, path, "library")]
+    return []
+
+
+def last_path(command: Sequence[str]) -> str:
+    """Return the last argument of a command line that is no option's value, if it is an absolute
+    path: a FUSE file system's mount point."""
+    words = zip(command, command[1:])
+    plain = [w for b, w in words if w[:1] not in ("", "-") and (b[:1] != "-" or b in _FLAGS)]
+    return os.path.normpath(plain[-1]) if plain and plain[-1].startswith("/") else ""
+
+
 def mountinfo(item: tuple[object, int]) -> tuple[object, int, str]:
     name, pid = item
     return name, pid, text(f"/proc/{pid}/mountinfo", 16 << 20)

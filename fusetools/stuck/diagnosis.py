@@ -219,6 +219,7 @@ class _Diagnosis:
             **self._thread(last),
             "mounter": graph.named(mounter.pid),
             "path": mounter.path,
+            "sign": mounter.sign,
         }
         figures = {"age_ns": round(1e9 * process.since)}
         return Mounting(
@@ -227,7 +228,7 @@ class _Diagnosis:
             path=mounter.path,
             age_seconds=process.since,
             user=process.user,
-            helper=process.comm.startswith("mount."),
+            helper=mounter.sign == "helper",
             reason=Reason(Code.MOUNTING, subject, figures),
             links=tuple(self._link(node) for node in chain),
         )

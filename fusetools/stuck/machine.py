@@ -56,6 +56,7 @@ AGAIN = 0.2  # seconds until a second look at a thread
 SETTLES = 0.5  # seconds that requests get to end if some possible callers could not be examined
 MOST_THREADS = 4096  # threads that are examined closely
 MOST_AWAKE = 16  # daemons' threads that are examined several times
+MOST_MOUNTERS = 32  # processes that are about to serve a mount
 MOST_CLIENTS = 8  # CernVM-FS clients that are asked
 CLIENTS = 0.5  # limit in seconds for all of them
 MOST_STACKS = 128  # mappings of a process
@@ -76,14 +77,15 @@ class _View(NamedTuple):
     root: str
 
 
-def read(limit: float = LIMIT) -> Moment:
-    """Reads this moment of this host."""
-    return _Reader(limit).moment()
+def read(limit: float = LIMIT, asked: Iterable[str] = ()) -> Moment:
+    """Read this moment of this host. ``asked``: mount points that may not be mounted yet."""
+    return _Reader(limit, asked).moment()
 
 
 class _Reader(Asker):
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, asked: Iterable[str] = ()) -> None:
         super().__init__(limit, PATIENCE)
+        self.asked = frozenset(asked)
         self.begin = time.monotonic()
         self.dated = 0.0  # the time to which ages of daemons and callers refer
         self.hidden: list[int] = []  # threads that may wait but were not examined closely
@@ -148,8 +150,9 @@ class _Reader(Asker):
         ours = [c for c in connections if c.path and c.seen_by is None]
         self.points = [path for c in ours for path in (c.path, *c.also)]
         holders = {pid for connection in connections for pid in connection.holders}
-        mounting = _mounting(census, processes, self.children)
-        near = self._near((holders - {1}) | mounting.keys(), processes) | (holders & {1})
+        own = own_processes(census.rows.values())
+        mounting = self._mounters(census, processes, connections, own)
+        near = _family((holders - {1}) | mounting.keys(), self.children) | (holders & {1})
         self.near = near - self.kernel
         of = {tid: pid for pid, process in processes.items() for tid in process.threads}
         suspects = {tid for tid, *_ in rows}
@@ -163,7 +166,8 @@ class _Reader(Asker):
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
-            for pid in self._near(_waited_for(tasks, of) - near, processes)
+            for pid in _family(_waited_for(tasks, of) - near, self.children)
+            if pid in processes
             for tid in processes[pid].threads
             if tid not in seen
         ]
@@ -195,9 +199,9 @@ class _Reader(Asker):
             whose=tuple((names.get(uid, str(uid)), count) for uid, count in whose),
             unread=self.unread,
             autofs=bool(parse_autofs(self.mountinfo)),
-            own=own_processes(census.rows.values()),
+            own=own,
             timeout=request_timeout(Files(Path("/"))),
-            mounting=self._mounters(mounting),
+            mounting=tuple(mounting.values()),
         )
 
     def _settled(self, moment: Moment, directory: int) -> Moment:
@@ -265,17 +269,6 @@ class _Reader(Asker):
                 arguments=tuple(commands.get(pid, ())),
             )
         return processes
-
-    def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
-        """Return these processes and all their descendants: ssh below sshfs, a daemon's helper."""
-        near: set[int] = set()
-        left = [pid for pid in pids if pid in processes]
-        while left:
-            pid = left.pop()
-            if pid not in near:
-                near.add(pid)
-                left += self.children.get(pid, [])
-        return near
 
     def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
         """Return the autofs mounts of our mount namespace, and their mounters (automount or
@@ -544,16 +537,48 @@ class _Reader(Asker):
             replace(c, dead=c.number in items and items[c.number][1] in dead) for c in connections
         ]
 
-    def _mounters(self, found: dict[int, str]) -> tuple[Mounter, ...]:
-        """Return the processes that mount something, with the mount points.
+    def _mounters(
+        self,
+        census: Census,
+        processes: dict[int, Process],
+        connections: list[Connection],
+        own: frozenset[int],
+    ) -> dict[int, Mounter]:
+        """Return the processes that mount something without a connection yet; of nested ones the
+        outermost.
 
         The mount point is an argument of the mount helper (mount(8): mount.TYPE SOURCE DIRECTORY
         …).
         """
+        serving = _connected(processes)
+        found = _mounting(census, processes, self.children, serving)
         commands = dict(self.each(list(found), children.arguments))
-        return tuple(
-            Mounter(pid, _target(commands.get(pid, []), comm)) for pid, comm in found.items()
-        )
+        mounters = {
+            pid: Mounter(pid, _target(commands.get(pid, []), comm), _sign(comm))
+            for pid, comm in found.items()
+        }
+        # A process with a thread in state D may not answer: its memory map may be locked.
+        waits = census.threads.items()
+        blocked = {pid for pid, rows in waits for _, state, _ in rows if state == "D"}
+        parents = {child: pid for pid, inner in self.children.items() for child in inner}
+        skipped = {
+            *_family(found, self.children),
+            *blocked,
+            *census.in_fuse,
+            *self.kernel,
+            *own,
+            os.getppid(),
+            *_above(os.getppid(), parents),
+        }
+        items = [(self.asked, pid) for pid in processes if pid not in skipped]
+        mounts = [c for c in connections if c.fstype != "autofs"]
+        mounted = {path for c in mounts for path in (c.path, *c.also)}
+        for _, rows in each(items, children.mounter, PATIENCE, self.limit.part(MOUNTS)):
+            for pid, path, sign in rows or ():
+                if path not in mounted and serving.isdisjoint(_family([pid], self.children)):
+                    mounters[pid] = Mounter(pid, path, sign)
+        outer = _outermost(mounters, self.children)
+        return {pid: mounters[pid] for pid in outer[:MOST_MOUNTERS]}
 
     def _date(self, pids: set[int], processes: dict[int, Process]) -> None:
         """Note when these processes began, to the microsecond if the kernel reports it."""
@@ -578,20 +603,14 @@ class _Reader(Asker):
                 waiting.setdefault(waiters[task.tid], set()).add(task.pid)
         parents = {child: pid for pid, own in self.children.items() for child in own}
 
-        def above(pid: int) -> set[int]:
-            found: set[int] = set()
-            while (pid := parents.get(pid, 0)) and pid not in found:
-                found.add(pid)
-            return found
-
         def openers(task: Task) -> tuple[int, ...]:
             link = waiters[task.tid]
             # A file that a parent has opened is the same open file for its children: they share its
             # flock locks. A process that waits for the lock does not hold it.
-            same = {pid for one in waiting[link] for pid in (one, *above(one))}
+            same = {pid for one in waiting[link] for pid in (one, *_above(one, parents))}
             others = held.get(link, {}).keys() - same
             if task.call == "flock":
-                others = {pid for pid in others if others.isdisjoint(above(pid))}
+                others = {pid for pid in others if others.isdisjoint(_above(pid, parents))}
             return tuple(sorted(others))
 
         return [
@@ -880,47 +899,77 @@ def _with_clients(connections: list[Connection], processes: dict[int, Process]) 
 _KERNEL_HELPERS = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "ocfs2", "gfs2", "zfs", "crypt"}
 
 
-def _mounting(
-    census: Census, processes: dict[int, Process], below: dict[int, list[int]]
-) -> dict[int, str]:
-    """Return the processes that mount something without a connection yet, with their names; of
-    nested mount helpers the outermost."""
-
-    def serves(pid: int, seen: set[int]) -> bool:
-        """Return whether a process, or a descendant, has a connection open already."""
-        seen.add(pid)
-        process = processes.get(pid)
-        # An old kernel does not show whether a descriptor has a connection.
-        own = any(number is not None or not shown for number in process.fuse) if process else False
-        return own or any(serves(child, seen) for child in below.get(pid, ()) if child not in seen)
-
-    shown = any(n is not None for process in processes.values() for n in process.fuse)
+def _connected(processes: dict[int, Process]) -> set[int]:
+    """Return the processes that may have a FUSE connection."""
+    shown = any(number is not None for process in processes.values() for number in process.fuse)
     shown = shown or shows_connections(Files(Path("/")))
-    found: dict[int, str] = {}
-    for pid, row in census.rows.items():
-        kind = row["comm"].partition("mount.")[2] if row["comm"].startswith("mount.") else ""
-        helper = kind and kind not in _KERNEL_HELPERS
-        device = shown and None in processes[pid].fuse
-        if (helper or device) and row["state"] not in "ZX" and not serves(pid, set()):
-            found[pid] = row["comm"]
-    inner = {child for pid in found for child in _descendants(pid, below)}
-    return {pid: comm for pid, comm in found.items() if pid not in inner}
+    # An old kernel does not show whether a descriptor has a connection.
+    return {
+        pid
+        for pid, process in processes.items()
+        if any(number is not None or not shown for number in process.fuse)
+    }
 
 
-def _descendants(pid: int, below: dict[int, list[int]]) -> set[int]:
+def _mounting(
+    census: Census, processes: dict[int, Process], below: dict[int, list[int]], serving: set[int]
+) -> dict[int, str]:
+    """Return the mount helpers without a connection yet, and the processes that have FUSE's device
+    open without one, with their names. ``serving``: processes that may have a connection."""
+
+    def helps(pid: int) -> bool:
+        comm = census.rows[pid]["comm"]
+        if comm == "mount":  # it waits for a helper, or is itself in mount(2)
+            inner = [census.rows[child]["comm"] for child in below.get(pid, ())]
+            return any(c != comm and c.partition("mount.")[2] not in _KERNEL_HELPERS for c in inner)
+        kind = comm.partition("mount.")[2] if comm.startswith("mount.") else ""
+        return bool(kind) and kind not in _KERNEL_HELPERS
+
+    return {
+        pid: row["comm"]
+        for pid, row in census.rows.items()
+        if row["state"] not in "ZX"
+        and (helps(pid) or None in processes[pid].fuse)
+        and serving.isdisjoint(_family([pid], below))
+    }
+
+
+def _sign(comm: str) -> str:
+    return "helper" if comm == "mount" or comm.startswith("mount.") else "device"
+
+
+def _family(pids: Iterable[int], below: dict[int, list[int]]) -> set[int]:
+    """Return these processes and all their descendants: ssh below sshfs, a daemon's helper."""
     found: set[int] = set()
-    left = [pid]
+    left = list(pids)
     while left:
-        for child in below.get(left.pop(), ()):
-            if child not in found:
-                found.add(child)
-                left.append(child)
+        pid = left.pop()
+        if pid not in found:
+            found.add(pid)
+            left += below.get(pid, [])
+    return found
+
+
+def _outermost(pids: Iterable[int], below: dict[int, list[int]]) -> list[int]:
+    """Return those of these processes that are no descendants of another one."""
+    pids = list(pids)
+    inner = _family((child for pid in pids for child in below.get(pid, ())), below)
+    return [pid for pid in pids if pid not in inner]
+
+
+def _above(pid: int, parents: dict[int, int]) -> set[int]:
+    """Return all ancestors of a process."""
+    found: set[int] = set()
+    while (pid := parents.get(pid, 0)) and pid not in found:
+        found.add(pid)
     return found
 
 
 def _target(command: list[str], comm: str) -> str:
     """Return the directory that a mount helper's command line names."""
     at = next((n for n, word in enumerate(command) if word.rpartition("/")[2] == comm), None)
+    if comm == "mount":
+        return children.last_path(command)
     words = command[at + 1 : at + 3] if at is not None else []
     return words[1] if len(words) == 2 and words[1].startswith("/") else ""
 

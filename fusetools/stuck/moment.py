@@ -262,12 +262,15 @@ class Connection:
 class Mounter:
     """A process that mounts something without a connection yet.
 
-    It is a mount helper (mount.TYPE), or has FUSE's device open without a connection. ``path``: the
-    mount point, "" if unknown.
+    ``path``: the mount point, "" if unknown. ``sign``: why it counts as such: "helper" (mount(8) or
+    a mount.TYPE), "device" (it has FUSE's device open without a connection), "library" (it has
+    loaded libfuse, and its command line ends with a path), or "named" (its command line has a path
+    that was asked for).
     """
 
     pid: int
     path: str = ""
+    sign: str = "helper"
 
 
 @dataclass(frozen=True)

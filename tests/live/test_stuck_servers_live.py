@@ -187,25 +187,41 @@ def test_a_mount_that_waits_for_its_first_request(tmp_path: Path, mode: str, cod
         daemon.wait()
 
 
-def test_a_mount_helper_that_waits_for_a_server(tmp_path: Path) -> None:
-    """There is no connection yet."""
+def test_processes_that_wait_for_a_server_before_they_mount(tmp_path: Path) -> None:
+    """A mount helper waits for a TCP server, and a client that has loaded libfuse for a name
+    server; there is no connection yet."""
     helper = tmp_path / "mount.odd"
     asks = "import socket; s = socket.socket(); s.connect(('127.0.0.1', {})); s.recv(1)"
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
+    query = (
+        "import ctypes, socket; ctypes.CDLL('libfuse3.so.3'); "
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('127.0.0.1', {})); "
+        "s.send(b'?'); s.recv(1)"
+    )
+    with socket.socket() as server, socket.socket(type=socket.SOCK_DGRAM) as names:
+        for one in server, names:
+            one.bind(("127.0.0.1", 0))
         server.listen()
-        port = server.getsockname()[1]
+        port, dns = server.getsockname()[1], names.getsockname()[1]
         helper.write_text(f'#!/bin/sh\n{sys.executable} -c "{asks.format(port)}"\ntrue\n')
         helper.chmod(0o755)
-        with subprocess.Popen([helper, "source", "/mnt/odd"]) as mounter:
-            time.sleep(LONG)
-            _, result = stuck("--mount", "/mnt/odd")
-            (found,) = result["mounting"]
-            assert found["pid"] == mounter.pid
-            server.close()  # ends all processes below the helper
-            assert found["path"] == "/mnt/odd"
-            subject = found["reason"]["subject"]
-            assert subject["wait"] == "wait_descriptor" and f"127.0.0.1:{port}" in subject["doing"]
+        waits = [sys.executable, "-c", query.format(dns), "source", "/mnt/even", "-o", "rw"]
+        with (
+            subprocess.Popen(waits) as client,
+            subprocess.Popen([helper, "source", "/mnt/odd"]) as mounter,
+        ):
+            try:
+                time.sleep(LONG)
+                _, result = stuck()
+            finally:
+                client.kill()
+                server.close()  # ends all processes below the helper
+            by_pid = {one["pid"]: one for one in result["mounting"]}
+            direct, found = by_pid[client.pid], by_pid[mounter.pid]
+            assert (direct["path"], found["path"]) == ("/mnt/even", "/mnt/odd")
+            for one, address in (direct, f"127.0.0.1:{dns} (udp"), (found, f"127.0.0.1:{port}"):
+                subject = one["reason"]["subject"]
+                assert subject["wait"] == "wait_descriptor" and address in subject["doing"]
+            assert direct["reason"]["subject"]["sign"] == "library"
 
 
 def test_stuck_shows_a_clients_own_status(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fusetools.reasons import Code
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
 from fusetools.results.stuck import Cause
-from fusetools.stuck import machine
+from fusetools.stuck import children, machine
 from fusetools.stuck.diagnosis import stuck
 from fusetools.stuck.moment import (
     RING,
@@ -1034,8 +1034,42 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
     young = replace(before, processes=(replace(helper, since=4.0), client))
     assert stuck(young).mounting and not stuck(young).stuck
     # A process that only has the device open may have done so for long.
-    other = replace(before, processes=(replace(helper, comm="x"), client))
+    other = replace(before, mounting=(replace(mounter, sign="device"),))
     assert stuck(other).mounting and not stuck(other).stuck
+
+
+@pytest.mark.parametrize(
+    ("sign", "words"),
+    [
+        ("device", "cvmfs2 (pid 701) mounts /cvmfs/x, for 35 s, not mounted yet"),
+        (
+            "library",
+            "cvmfs2 (pid 701), which has loaded libfuse and names /cvmfs/x on its command line, "
+            "has run for 35 s without a FUSE connection",
+        ),
+        (
+            "named",
+            "cvmfs2 (pid 701), which names /cvmfs/x on its command line, has run for 35 s without "
+            "a FUSE connection",
+        ),
+    ],
+)
+def test_a_client_that_waits_for_a_server_before_it_mounts(sign: str, words: str) -> None:
+    client = Process(701, 1, "cvmfs2", "S", threads=(701,), since=35.0)
+    server = Socket("tcp", "10.0.0.2:80", "ESTABLISHED", silent=34.0)
+    fd = Descriptor(4, "socket:[7]", server)
+    asks = Task(701, 701, "cvmfs2", "S", call="poll", age=34.0, descriptors=(fd,))
+    before = moment(
+        asks,
+        connections=(),
+        processes=(client,),
+        mounting=(Mounter(701, "/cvmfs/x", sign),),
+    )
+    result = stuck(before)
+    (found,) = result.mounting
+    assert (found.path, found.age_seconds, found.helper) == ("/cvmfs/x", 35.0, False)
+    assert found.text.startswith(f"{words}: cvmfs2 (pid 701) waits in poll for 10.0.0.2:80 (tcp")
+    assert not result.stuck  # it may be no FUSE file system at all
 
 
 @pytest.mark.parametrize(
@@ -1044,6 +1078,9 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
         (["/sbin/mount.cvmfs", "x", "/cvmfs/x", "-o", "rw"], "mount.cvmfs", "/cvmfs/x"),
         (["/bin/bash", "/sbin/mount.cvmfs", "x", "/cvmfs/x"], "mount.cvmfs", "/cvmfs/x"),
         (["mount.cvmfs", "x"], "mount.cvmfs", ""),
+        (["mount", "-t", "cvmfs", "x", "/cvmfs/x", "-o", "rw"], "mount", "/cvmfs/x"),
+        (["/bin/mount", "/cvmfs/x"], "mount", "/cvmfs/x"),
+        (["mount", "-a"], "mount", ""),
         (["daemon", "/a", "/b"], "other", ""),
     ],
 )
@@ -1051,9 +1088,44 @@ def test_mount_points_of_mount_helpers(command: list[str], comm: str, target: st
     assert machine._target(command, comm) == target
 
 
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        (["sshfs", "host:/x", "/mnt/a", "-o", "ro"], "/mnt/a"),
+        (["cvmfs2", "-o", "rw", "repository", "/cvmfs/./x/"], "/cvmfs/x"),
+        (["bindfs", "-f", "/a", "/b"], "/b"),
+        (["daemon", "-f", "/b"], "/b"),
+        (["qemu-system-x86_64", "-drive", "/a.img", "-kernel", "/boot/vmlinuz"], ""),
+        (["daemon", "/a", "relative"], ""),
+        (["/usr/bin/daemon"], ""),
+    ],
+)
+def test_the_path_at_the_end_of_a_command_line(command: list[str], path: str) -> None:
+    assert children.last_path(command) == path
+
+
+def test_signs_of_a_process_that_is_about_to_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It maps libfuse, and its command line ends with a path; or it names a path asked for."""
+    maps = {
+        "1": "7f00-7f01 r-xp 00000000 08:01 7 /usr/lib/x86_64-linux-gnu/libfuse3.so.3.14.0\n",
+        "2": "7f00-7f01 r-xp 00000000 08:01 7 /usr/lib/libfuse.so.2.9.9 (deleted)\n",
+        "3": "7f00-7f01 r-xp 00000000 08:01 7 /home/libfuse-notes.txt\n",
+    }
+
+    def text(name: str, most: int = 0) -> str:
+        _, _, pid, file = name.split("/")
+        return maps[pid] if file == "maps" else "client\0source\0/mnt/a\0"
+
+    monkeypatch.setattr(children, "text", text)
+    nothing: frozenset[str] = frozenset()
+    assert children.mounter((nothing, 1)) == [(1, "/mnt/a", "library")]
+    assert children.mounter((nothing, 2)) == [(2, "/mnt/a", "library")]
+    assert children.mounter((nothing, 3)) == []
+    assert children.mounter((frozenset({"/mnt/a"}), 3)) == [(3, "/mnt/a", "named")]
+
+
 def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mount helpers, without their children; and processes with the device open, but no
-    connection."""
+    """mount(8), mount helpers, and processes with the device open, but no connection."""
     comms = {
         1: "init",
         10: "mount.cvmfs",
@@ -1064,23 +1136,34 @@ def test_processes_that_mount_without_a_connection(monkeypatch: pytest.MonkeyPat
         31: "s3",
         40: "slowfs",
         50: "sshfs",
+        60: "mount",
+        61: "sh",
+        70: "mount",
+        71: "mount.nfs",
+        80: "mount",
     }
-    below = {1: [10, 20, 30, 40, 50], 10: [11], 11: [12], 30: [31]}
+    below = {1: [10, 20, 30, 40, 50, 60, 70, 80], 10: [11], 11: [12], 30: [31], 60: [61], 70: [71]}
     fuse: dict[int, tuple[int | None, ...]] = {31: (41,), 40: (None,), 50: (42,)}
     processes = {
         pid: Process(pid, 1, comm, "S", fuse=fuse.get(pid, ())) for pid, comm in comms.items()
     }
-    rows = {pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
-    found = machine._mounting(SimpleNamespace(rows=rows), processes, below)  # type: ignore[arg-type]
-    assert found == {10: "mount.cvmfs", 40: "slowfs"}
+    census: Any = SimpleNamespace(
+        rows={pid: {"comm": comm, "state": "S"} for pid, comm in comms.items()}
+    )
+    serving = machine._connected(processes)
+    assert serving == {31, 50}
+    found = machine._mounting(census, processes, below, serving)
+    helpers = {10: "mount.cvmfs", 11: "mount.fuse", 60: "mount"}
+    assert found == {**helpers, 40: "slowfs"}
+    assert machine._outermost(found, below) == [10, 40, 60]
     # An old kernel does not show connections: any process with the device open may serve.
     monkeypatch.setattr(machine, "shows_connections", lambda files: False)
     old = {
         pid: replace(process, fuse=(None,) * len(process.fuse))
         for pid, process in processes.items()
     }
-    found = machine._mounting(SimpleNamespace(rows=rows), old, below)  # type: ignore[arg-type]
-    assert found == {10: "mount.cvmfs"}
+    found = machine._mounting(census, old, below, machine._connected(old))
+    assert found == helpers
 
 
 # CernVM-FS

@@ -67,7 +67,7 @@ def test_requests_of_callers_that_were_not_examined(
     result = stuck(now)
     assert [unknown.kind for unknown in result.unknown] == kinds
     assert result.mounts[0].state == ("unknown" if kinds else "busy")
-    monkeypatch.setattr(machine, "read", lambda: now)
+    monkeypatch.setattr(machine, "read", lambda asked: now)
     status = 3 if kinds else 0
     assert run("stuck").exit_code == run("stuck", "--mount", "/mnt/a").exit_code == status
     assert json.loads(run("stuck", "--json").stdout)["mounts"][0]["state"] == result.mounts[0].state
