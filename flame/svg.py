@@ -15,6 +15,16 @@ from .folded import (
 )
 from .kinds import Kinds
 
+# Frames keep black text, which is readable on all their colours.
+_DARK = """@media screen and (prefers-color-scheme: dark) {
+svg:root { background:#15171b; }
+#background stop { stop-color:#15171b; }
+#search { opacity:0.4; }
+svg > text { fill:#e8eaed; }
+#frames { opacity:0.88; }
+#frames > *:hover { stroke:white; }
+}
+"""
 _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
 
@@ -73,7 +83,7 @@ def svg(
         colours = [(frame, kinds.colour(name)) for frame, name in frames.items()]
         colours.append(("", (222, 224, 229)))
     try:
-        return _inferno.svg(
+        page = _inferno.svg(
             "\n".join(f"{stack} {weight}" for stack, weight in zip(stacks, weights)),
             title=title,
             subtitle=subtitle or None,
@@ -86,6 +96,7 @@ def svg(
         )
     except ValueError as error:
         raise Error(f"cannot draw: {error}") from None
+    return page.replace("</style>", f"{_DARK}</style>", 1)
 
 
 def _whole(graph: Graph) -> tuple[str, int]:

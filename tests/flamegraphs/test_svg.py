@@ -8,6 +8,7 @@ from typing import Any
 
 import golden
 import pytest
+from chromium import Page
 from fixtures import Driver
 
 from fusetools import flame
@@ -170,3 +171,24 @@ def test_searched_and_zoomed_in_a_browser(driver: Driver, tmp_path: Path) -> Non
     driver.find_element("id", "unzoom").click()
     assert "hide" not in (frame("read (").get_attribute("class") or "")
     assert [entry for entry in driver.get_log("browser") if entry["source"] != "rendering"] == []
+
+
+@pytest.mark.parametrize(
+    ("theme", "paper", "ink"),
+    [
+        ("light", "rgb(238, 238, 238)", "rgb(0, 0, 0)"),
+        ("dark", "rgb(21, 23, 27)", "rgb(232, 234, 237)"),
+    ],
+)
+def test_dark_where_the_browser_is(page: Page, theme: str, paper: str, ink: str) -> None:
+    """The text of frames stays black, which is readable on their colours."""
+    page.media(prefers_color_scheme=theme)
+    path = page.folder / "graph.svg"
+    path.write_text(flame.svg(GRAPH))
+    page.driver.get(path.as_uri())
+    colours = page.run(
+        """const style = (place) => getComputedStyle(document.querySelector(place));
+        return [style("#background stop").stopColor,
+                style("#title").fill, style("#frames text").fill]"""
+    )
+    assert colours == [paper, ink, "rgb(0, 0, 0)"]
