@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fusetools.figures import duration
 from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.plots import Part, stacked
@@ -16,7 +18,7 @@ def render(result: Slowest) -> Markup:
     if not result.requests:
         return tag("p", "No requests.")
     longest = max(map(_whole, result.requests)) or 1
-    rows = [_slow(r, longest) for r in result.requests]
+    rows = [_group(group, longest) for group in _groups(result.requests)]
     parts = [
         tag("ol", rows, class_="slowest"),
         stage_legend({name for r in result.requests for name, _ in r.stages}, words_text.short),
@@ -24,6 +26,30 @@ def render(result: Slowest) -> Markup:
     if note := words_text.names_guessed(result.guessed, result.requests):
         parts.append(tag("p", note, class_="note"))
     return join(parts)
+
+
+def _groups(requests: Iterable[Request]) -> Iterable[list[Request]]:
+    """Return requests that are alike together, in the order of their slowest: the same operation in
+    the same directory for the same program, slow in the same stage and system call."""
+    groups: dict[object, list[Request]] = {}
+    for r in requests:
+        directory = None if r.path is None else r.path.rpartition("/")[0]
+        stage = max(r.stages, key=lambda stage: stage.time_ns).stage if r.stages else ""
+        call = r.meanwhile.syscalls[0].syscall if r.meanwhile and r.meanwhile.syscalls else ""
+        key = (r.mount, r.operation, directory, r.comm, r.fate, r.error, stage, call)
+        groups.setdefault(key, []).append(r)
+    return groups.values()
+
+
+def _group(group: list[Request], longest: int) -> Markup:
+    first, *more = [_slow(r, longest) for r in group]
+    if not more:
+        return tag("li", first)
+    times = sorted(r.duration_ns for r in group[1:])
+    span = " to ".join(dict.fromkeys(map(duration, (times[0], times[-1]))))
+    summary = tag("summary", f"and {len(more)} alike, {span}")
+    alike = tag("ul", [tag("li", one) for one in more], class_="slowest")
+    return tag("li", first, tag("details", summary, alike))
 
 
 def _slow(r: Request, longest: int) -> Markup:
@@ -35,18 +61,15 @@ def _slow(r: Request, longest: int) -> Markup:
     details = [", ".join(parts) for parts in slow_text.details(r) if parts]
     what = slow_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
-    return tag(
-        "li",
-        tag(
-            "p",
-            tag("b", duration(r.duration_ns)),
-            f" {what}",
-            tag("span", unique, class_="dim"),
-            class_="what",
-        ),
-        stacked(parts, f"{what}: its stages", whole / longest, 12) if parts else join(),
-        [tag("p", line, class_="detail") for line in details],
+    head = tag(
+        "p",
+        tag("b", duration(r.duration_ns)),
+        f" {what}",
+        tag("span", unique, class_="dim"),
+        class_="what",
     )
+    bar = stacked(parts, f"{what}: its stages", whole / longest, 12) if parts else join()
+    return join([head, bar, *(tag("p", line, class_="detail") for line in details)])
 
 
 def _whole(r: Request) -> int:
