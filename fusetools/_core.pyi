@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from typing_extensions import NotRequired, Unpack
 
 __version__: str  # version of the sources from which it was built
+OPCODES: dict[int, str]  # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case
+
+# Fields by name of a type in fusetools.results, or of what the comment names.
+Fields = dict[str, Any]
 
 # Wanted requests: operations (none: all), minimum ns, regular expression for the whole path.
 Wanted = tuple[Sequence[str], int, str | None]
@@ -117,48 +121,6 @@ class Filters(TypedDict, total=False):
     # Subtract `cost` from durations, except from kernel functions'.
     corrected: bool
 
-class Figures(TypedDict):
-    """Figures of durations in ns, as in `Series`."""
-
-    count: int
-    min: int | None
-    max: int | None
-    sum: int
-    percentiles: dict[str, int]
-    buckets: list[tuple[int, int, int]]
-
-class Series(TypedDict):
-    """The calls of a function, the requests of an operation, or the system calls that made these.
-
-    Times are in ns. `count`: number of `entries` with a duration: matched or `unanswered` ones.
-    `unanswered`: number that count until the recording's or their thread's end; `least`: the
-    shortest of these. `unmatched`: number of entries whose return was not seen, or is uncertain as
-    events were lost meanwhile, and of returns whose entry was not seen. `lost`: the same, with each
-    call of a kernel function once. `until_reply` and `after_reply`: parts of the durations of
-    callbacks that replied. `percentiles`: exact below 4,096 ns, above at most 1/2048 too high.
-    `buckets`: from the first to the last non-empty one.
-    """
-
-    layer: str
-    function: str
-    operation: str
-    entries: int
-    count: int
-    unmatched: int
-    unanswered: int
-    least: int | None
-    lost: int
-    until_reply: Figures | None
-    after_reply: Figures | None
-    min: int | None
-    max: int | None
-    sum: int
-    percentiles: dict[str, int]  # "50", "90", "95", "99", "99.9"; empty when count is 0
-    buckets: list[tuple[int, int, int]]  # low, high (both included), calls
-    outermost: int  # kernel layer: number of matched calls outside any other call
-    self: int | None  # function_graph: ns of all matched calls minus the ns of inner calls
-    address: int | None  # function_graph: the function's address
-
 class RequestCounts(TypedDict):
     """Numbers of requests. `begun - matched`: without a seen end; `ended - matched`: without a
     seen begin, e.g. before the recording."""
@@ -180,7 +142,7 @@ class Answer(TypedDict):
 
 class Scan(Answer):
     events: list[tuple[str, int]]  # all events of the recording, with their number of samples
-    series: list[Series]
+    series: list[Fields]  # answers/series.py
 
 class Durations(TypedDict):
     """Figures of durations in ns; percentiles as in `Series`."""

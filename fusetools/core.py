@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 
-__all__ = ["ask", "matching", "native"]
+# FUSE operations by opcode, and their names.
+OPCODES = native.OPCODES
+OPERATIONS = frozenset(OPCODES.values())
+
+__all__ = ["OPCODES", "OPERATIONS", "ask", "matching", "native"]
 
 
 def ask(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from fusetools.answers.errors import interrupts
 from fusetools.answers.filters import Filters
-from fusetools.answers.series import histogram, series, unmatched
+from fusetools.answers.series import series, unmatched
 from fusetools.answers.source import Source
-from fusetools.core import matching
+from fusetools.core import OPERATIONS, matching
 from fusetools.errors import Error
-from fusetools.names import LAYERS, OPERATIONS, SIGNAL
+from fusetools.names import LAYERS, SIGNAL
 from fusetools.patterns import suggestion
 from fusetools.results.count import Count, Counts
 from fusetools.results.hist import READ_TO_REPLY
@@ -24,9 +24,9 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     rows, facts, events = series(source, source.catalogue, (), layers, filters)
     pairs = {(p.layer, p.function) for p in source.probes if p.role in ("return", "reply")}
     counts = []
-    functions = matching(regex, [s["function"] for s in rows])
-    operations = matching(regex, [s["operation"] for s in rows])
-    known = {name for s in rows for name in (s["function"], s["operation"]) if name}
+    functions = matching(regex, [s.histogram.function for s in rows])
+    operations = matching(regex, [s.histogram.operation for s in rows])
+    known = {n for s in rows for n in (s.histogram.function, s.histogram.operation) if n}
     rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
     # 0 calls of a known operation are a valid answer.
     if not rows and not any(matching(regex, sorted(OPERATIONS))):
@@ -36,17 +36,18 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
             f"fusetools count -i {shlex.quote(str(source.path))}",
         )
     for s in rows:
-        function, layer = s["function"], s["layer"]
+        h = s.histogram
+        function, layer = h.function, h.layer
         timed = layer in ("request", "syscall") or (layer, function) in pairs
-        timed = timed or s["self"] is not None or function == READ_TO_REPLY
+        timed = timed or h.self_time_ns is not None or function == READ_TO_REPLY
         counts.append(
             Count(
                 function,
-                s["operation"],
+                h.operation,
                 layer,
-                s["entries"],
-                s["address"] or source.addresses.get(function),
-                histogram(s).answered if timed else None,
+                s.entries,
+                s.address or source.addresses.get(function),
+                h.answered if timed else None,
             )
         )
     counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))

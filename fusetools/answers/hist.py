@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from fusetools.answers.filters import Filters
-from fusetools.answers.series import histogram, series, unmatched
+from fusetools.answers.series import series, unmatched
 from fusetools.answers.source import Source
 from fusetools.names import LAYERS
 from fusetools.results.hist import Histograms
@@ -24,14 +24,13 @@ def hist(
     rows, facts, _ = series(source, timed, patterns, layers, filters, True, corrected)
     lost = unmatched(rows)
     # If kernel functions call one another, show the outermost, unless a pattern selects others.
-    rows = [
-        s
+    histograms = [
+        s.histogram
         for s in rows
-        if s["layer"] != "kernel"
-        or s["outermost"]
-        or any(fnmatchcase(s["function"], pattern) for pattern in patterns)
+        if s.histogram.layer != "kernel"
+        or s.outermost
+        or any(fnmatchcase(s.histogram.function, pattern) for pattern in patterns)
     ]
-    histograms = [histogram(s) for s in rows]
     calls: dict[str, int] = {}
     for h in histograms:
         # Ignore kernel functions: the kernel often handles a call without a request.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fusetools.core import OPERATIONS
 from fusetools.errors import Error
-from fusetools.names import OPERATIONS
 from fusetools.patterns import suggestion
 
 

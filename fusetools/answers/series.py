@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
-from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.core import OPERATIONS
+from fusetools.names import CALIBRATION
 from fusetools.patterns import expression, matches
 from fusetools.results.facts import Facts
 from fusetools.results.hist import Bucket, Histogram
 
 # Probe sets that have every callback of their daemons. Compilers inline those of others.
 _WHOLE = ("cvmfs", "libfuse", "libfuse_highlevel", "gofuse")
+
+
+class Series(NamedTuple):
+    """The calls of a function, the requests of an operation, or the system calls that made these.
+
+    ``entries``: number of calls seen, or of requests begun; ``lost``: ``unmatched`` with each call
+    of a kernel function once; ``outermost``: number of matched calls of a kernel function outside
+    any other call; ``address``: the function's, from function_graph."""
+
+    histogram: Histogram
+    entries: int = 0
+    lost: int = 0
+    outermost: int = 0
+    address: int | None = None
 
 
 def series(
@@ -24,8 +40,8 @@ def series(
     filters: Filters,
     by_operation: bool = False,
     corrected: bool = False,
-) -> tuple[list[core.native.Series], Facts, dict[str, int]]:
-    """Return the core's series that patterns and layers select, the facts, and all events' counts.
+) -> tuple[list[Series], Facts, dict[str, int]]:
+    """Return the series that patterns and layers select, the facts, and all events' counts.
 
     ``corrected``: subtract the overhead of recording from durations. Error: nothing matches, or the
     overhead was not measured."""
@@ -62,12 +78,12 @@ def series(
     excluded = {(p.layer, p.function) for p in source.probes}
     excluded -= {(p.layer, p.function) for p in catalogue.rows}
     every = [
-        s
+        series_of(s)
         for s in answer["series"]
         if s["function"] != CALIBRATION and (s["layer"], s["function"]) not in excluded
     ]
     # A probed function without calls is a result too.
-    seen = {(s["layer"], s["function"]) for s in every}
+    seen = {(s.histogram.layer, s.histogram.function) for s in every}
     for p in wanted:
         if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
             seen.add((p.layer, p.function))
@@ -75,10 +91,11 @@ def series(
     rows = [
         s
         for s in every
-        if (not layers or s["layer"] in layers) and (not patterns or _selected(s, patterns))
+        if (not layers or s.histogram.layer in layers)
+        and (not patterns or _selected(s.histogram, patterns))
     ]
     if patterns and not rows:
-        source.no_match(patterns, (s["operation"] for s in every))
+        source.no_match(patterns, (s.histogram.operation for s in every))
     facts = source.facts(answer, filters, corrected)
     # The window from read to reply needs system calls.
     lacking = [*layers, *(["syscall"] if windows else [])]
@@ -86,75 +103,47 @@ def series(
     return rows, facts, dict(answer["events"])
 
 
-def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:
+def _selected(series: Histogram, patterns: Sequence[str]) -> bool:
     """Return whether patterns select a series.
 
     "read" is an operation, and a system call that may request other operations. A pattern that
     matches an operation does not select system calls by their name."""
-    operation, function = series["operation"], series["function"]
-    if series["layer"] == "syscall":
+    operation, function = series.operation, series.function
+    if series.layer == "syscall":
         named = any(matches([p], name, "") for p in patterns for name in OPERATIONS)
         function = "" if named else function
     return matches(patterns, operation, function)
 
 
-def unmatched(rows: Iterable[core.native.Series]) -> int:
+def unmatched(rows: Iterable[Series]) -> int:
     """Count calls without their return and returns without their call.
 
     Each series of a kernel function counts all of the function, whatever the operation."""
     lost: dict[tuple[str, str, str], int] = {}
     for s in rows:
-        operation = "" if s["layer"] == "kernel" else s["operation"]
-        key = (s["layer"], s["function"], operation)
-        lost[key] = max(lost.get(key, 0), s["lost"])
+        h = s.histogram
+        key = (h.layer, h.function, "" if h.layer == "kernel" else h.operation)
+        lost[key] = max(lost.get(key, 0), s.lost)
     return sum(lost.values())
 
 
-def histogram(series: core.native.Series) -> Histogram:
-    """Convert a series to a histogram; a callback's includes its two parts."""
-    until, after = series["until_reply"], series["after_reply"]
-    rest: core.native.Series = {**series, "self": None, "unmatched": 0}
-    rest["until_reply"] = rest["after_reply"] = None
-    count = series["count"]
-    return Histogram(
-        operation=series["operation"],
-        layer=series["layer"],
-        function=series["function"],
-        count=count,
-        unmatched=series["unmatched"],
-        min_ns=series["min"] if count else None,
-        max_ns=series["max"] if count else None,
-        mean_ns=series["sum"] / count if count else None,
-        percentiles_ns=dict(series["percentiles"]) if count else {},
-        buckets=tuple(Bucket(*bucket) for bucket in series["buckets"]),
-        total_ns=series["sum"],
-        self_time_ns=series["self"],
-        unanswered=series["unanswered"],
-        least_ns=series["least"],
-        until_reply=histogram({**rest, **until}) if until else None,
-        after_reply=histogram({**rest, **after}) if after else None,
-    )
+def histogram(series: core.native.Fields) -> Histogram:
+    """Convert a series without its other fields to a histogram; a callback's has its two parts."""
+    parts: dict[str, Histogram | None] = {}
+    for name in ("until_reply", "after_reply"):
+        rest = {"self_time_ns": None, "unmatched": 0, "until_reply": None, "after_reply": None}
+        part = series[name]
+        parts[name] = histogram({**series, **rest, **part}) if part else None
+    buckets = tuple(Bucket(*bucket) for bucket in series["buckets"])
+    return Histogram(**{**series, **parts, "buckets": buckets})
 
 
-def _empty_series(probe: core.native.Probe) -> core.native.Series:
-    return {
-        "layer": probe.layer,
-        "function": probe.function,
-        "operation": probe.operation,
-        "entries": 0,
-        "count": 0,
-        "unmatched": 0,
-        "unanswered": 0,
-        "least": None,
-        "lost": 0,
-        "until_reply": None,
-        "after_reply": None,
-        "min": 0,
-        "max": 0,
-        "sum": 0,
-        "percentiles": {},
-        "buckets": [],
-        "outermost": 0,
-        "self": None,
-        "address": None,
-    }
+def series_of(fields: core.native.Fields) -> Series:
+    own = {name: fields.pop(name) for name in ("entries", "lost", "outermost", "address")}
+    return Series(histogram(fields), **own)
+
+
+def _empty_series(probe: core.native.Probe) -> Series:
+    ends: tuple[None, None, None] = (None, None, None)
+    names = probe.operation, probe.layer, probe.function
+    return Series(Histogram(*names, 0, 0, *ends, {}, (), total_ns=0))

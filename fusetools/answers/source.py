@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from fusetools import core, session
 from fusetools.answers.filters import Filters
+from fusetools.core import OPERATIONS
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
-from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, OPERATIONS, TRACE_DAT
+from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, TRACE_DAT
 from fusetools.patterns import matches, suggestion
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests

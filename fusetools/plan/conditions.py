@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Union
 
+from fusetools.core import OPERATIONS
 from fusetools.figures import NS
-from fusetools.names import OPERATIONS
 
 _UNITS = {**NS, "m": 60 * NS["s"], "min": 60 * NS["s"]}
 _TIME = r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|ms|us|m|min)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusetools import names
+from fusetools import core
 from fusetools.host.facts import HostFacts
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.filters import EVERY, Filter, all_of, condition, grouped
@@ -16,7 +16,7 @@ _RARE = {
     *("fsyncdir", "getlk", "setlk", "setlkw", "ioctl", "fallocate", "copy_file_range"),
     *("setupmapping", "removemapping", "syncfs", "tmpfile", "statx", "copy_file_range_64"),
 }
-OPCODES = {number: name for number, name in names.OPCODES.items() if name not in _RARE}
+OPCODES = {number: name for number, name in core.OPCODES.items() if name not in _RARE}
 ANY = "FUSE requests of other kinds"
 
 

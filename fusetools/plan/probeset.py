@@ -42,9 +42,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fusetools.core import OPERATIONS
 from fusetools.errors import Error
 from fusetools.host.asuser import Rights, read_input
-from fusetools.names import OPERATIONS
 from fusetools.plan.registers import ARGUMENT
 
 if sys.version_info >= (3, 11):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
 
 
-def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Series]:
+def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Fields]:
     """Record the shell's commands. Return the calls found, by the probes' own names."""
     recorded(output, "--mount", mount.path, "--fs", fs, "--", "sh", "-ec", workload)
     events = _core.describe(output)["events"]
@@ -90,12 +90,12 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
             assert sorted(moments) == moments, call
     for operation, count in (("lookup", 422), ("getattr", 211)):
         ns, shown = spans[operation], found["daemon", operation]
-        assert (len(ns), shown["count"], shown["sum"]) == (count, count, sum(ns))
-        assert (shown["min"], shown["max"]) == (min(ns), max(ns))
+        assert (len(ns), shown["count"], shown["total_ns"]) == (count, count, sum(ns))
+        assert (shown["min_ns"], shown["max_ns"]) == (min(ns), max(ns))
     # Each reply lies in its request, and its request in the system call.
     for name in ("50", "90", "99"):
-        assert reply["percentiles"][name] < request["percentiles"][name]
-    assert reply["sum"] < request["sum"] < whole["sum"]
+        assert reply["percentiles_ns"][name] < request["percentiles_ns"][name]
+    assert reply["total_ns"] < request["total_ns"] < whole["total_ns"]
 
 
 def reads_to_replies(data: Path, mount: SampleMount) -> dict[int, tuple[int, int]]:

@@ -23,7 +23,7 @@ from mounts import mount_entry, wait_until
 from recording import printed, recorded, run
 
 import fusetools
-from fusetools.names import OPCODES
+from fusetools.core import OPCODES
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 

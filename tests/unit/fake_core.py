@@ -38,18 +38,20 @@ class Made:
             "unmatched": entries - len(d),
             "lost": entries - len(d),
             "unanswered": 0,
-            "least": None,
+            "least_ns": None,
             "until_reply": None,
             "after_reply": None,
-            "min": d[0] if d else 0,
-            "max": d[-1] if d else 0,
-            "sum": sum(d),
-            "percentiles": {
-                p: d[min(int(float(p) / 100 * len(d)), len(d) - 1)] if d else 0
+            "min_ns": d[0] if d else None,
+            "max_ns": d[-1] if d else None,
+            "mean_ns": sum(d) / len(d) if d else None,
+            "total_ns": sum(d),
+            "percentiles_ns": {
+                p: d[min(int(float(p) / 100 * len(d)), len(d) - 1)]
                 for p in ("50", "90", "95", "99", "99.9")
+                if d
             },
             "outermost": len(d) if self.layer == "kernel" else 0,
-            "self": None,
+            "self_time_ns": None,
             "address": None,
             "buckets": [(1 << b if b else 0, (2 << b) - 1, buckets.get(b, 0)) for b in span],
         }

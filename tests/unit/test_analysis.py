@@ -178,30 +178,30 @@ def durations(events: list[Event], group: str) -> tuple[dict[str, list[int]], Co
     return found, unmatched
 
 
-def check(series: _core.Series, expected: list[int]) -> None:
+def check(series: _core.Fields, expected: list[int]) -> None:
     """Return every figure of a histogram, computed from the durations themselves."""
     expected = sorted(expected)
     assert series["count"] == len(expected)
-    assert series["sum"] == sum(expected)
+    assert series["total_ns"] == sum(expected)
     if not expected:
-        assert (series["min"], series["max"]) == (None, None)
-        assert series["buckets"] == []
-        assert series["percentiles"] == {}
+        assert (series["min_ns"], series["max_ns"]) == (None, None)
+        assert series["buckets"] == ()
+        assert series["percentiles_ns"] == {}
         return
-    assert (series["min"], series["max"]) == (expected[0], expected[-1])
+    assert (series["min_ns"], series["max_ns"]) == (expected[0], expected[-1])
     buckets = Counter(max(ns.bit_length() - 1, 0) for ns in expected)
     for low, high, n in series["buckets"]:
         k = max(low.bit_length() - 1, 0)
         assert (low, high) == (2**k if k else 0, 2 ** (k + 1) - 1)
         assert n == buckets.pop(k, 0)
     assert not buckets
-    assert list(series["percentiles"]) == ["50", "90", "95", "99", "99.9"]
-    for name, ns in series["percentiles"].items():
+    assert list(series["percentiles_ns"]) == ["50", "90", "95", "99", "99.9"]
+    for name, ns in series["percentiles_ns"].items():
         exact = expected[math.ceil(len(expected) * round(float(name) * 10) / 1000) - 1]
         assert exact <= ns <= exact * (1 + 1 / 2048)
 
 
-def by_name(scan: _core.Scan, layer: str) -> dict[tuple[str, str], _core.Series]:
+def by_name(scan: _core.Scan, layer: str) -> dict[tuple[str, str], _core.Fields]:
     found = {(s["function"], s["operation"]): s for s in scan["series"] if s["layer"] == layer}
     assert len(found) == sum(s["layer"] == layer for s in scan["series"])
     return found

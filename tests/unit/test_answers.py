@@ -181,9 +181,9 @@ def test_cvmfs_style_holds_every_call(fake: Fake, run: Invoke) -> None:
 
 def test_cvmfs_overflow() -> None:
     series: Any = Made("daemon", "cvmfs_read", "read", [2**30 - 1, 2**30, 2**33]).series()
-    from fusetools.answers.series import histogram as _histogram
+    from fusetools.answers.series import series_of
 
-    counts, overflow = cvmfs.bins(_histogram(series))
+    counts, overflow = cvmfs.bins(series_of(series).histogram)
     assert (counts[29], sum(counts), overflow) == (1, 1, 2)
     assert "overflow :     2 |" in cvmfs.distribution(counts, overflow)
 

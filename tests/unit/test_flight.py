@@ -22,13 +22,13 @@ from test_plan import host, make
 
 from fusetools import session
 from fusetools.cli.record import command as record
-from fusetools.core import native
+from fusetools.core import OPERATIONS, native
 from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.live import conditions as now
 from fusetools.live import flight
 from fusetools.live.mounts import SEARCH, NewMounts
-from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.names import CALIBRATION
 from fusetools.output import Output
 from fusetools.plan import filters
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from fusetools import core
 from fusetools.cli.record import command as record
-from fusetools.names import OPCODES
+from fusetools.names import LAYERS
 from fusetools.plan.probeset import builtin
 from fusetools.render.text.words import WORDS
 
@@ -28,7 +29,12 @@ def strings(path: str, name: str) -> list[str]:
 def test_operations() -> None:
     unknown, *names = strings("operations.rs", "OPERATIONS")
     assert unknown == "unknown"
-    assert {opcode: name for opcode, name in enumerate(names, 1) if name} == OPCODES
+    assert {opcode: name for opcode, name in enumerate(names, 1) if name} == core.OPCODES
+    assert core.OPCODES[44] == "readdirplus"
+
+
+def test_layers() -> None:
+    assert tuple(strings("events.rs", "LAYERS")) == LAYERS
 
 
 def test_stages() -> None:

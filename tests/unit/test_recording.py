@@ -19,7 +19,7 @@ import fusetools
 from fusetools import errors, session
 from fusetools._core import Catalogue, Probe, operation_of
 from fusetools.answers.filters import Filters
-from fusetools.names import OPERATIONS
+from fusetools.core import OPERATIONS
 from fusetools.patterns import expression
 from fusetools.reasons import Code, Reason, of_daemon
 from fusetools.results.encode import encode

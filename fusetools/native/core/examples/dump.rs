@@ -163,8 +163,8 @@ fn scan(path: &Path) -> Result<io::Result<()>, Error> {
     }
     println!("events={events} side={side} batches={batches} disorder={disorder}");
     println!(
-        "first={} last={} lost={} lost_samples={} throttled={}",
-        info.first, info.last, info.lost, info.lost_samples, info.throttled
+        "first={} last={} lost={} throttled={}",
+        info.first, info.last, info.lost, info.throttled
     );
     for warning in &info.warnings {
         println!("warning: {warning}");

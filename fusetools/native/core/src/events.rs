@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 /// Maximum distance in bytes from a function's start to the first place that can be traced.
 pub(crate) const FARTHEST: u64 = 64;
 
@@ -132,6 +134,12 @@ pub const LAYERS: [(Layer, &str); 4] = [
     (Layer::Daemon, "daemon"),
 ];
 
+impl Serialize for Layer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Layer {
     pub fn name(self) -> &'static str {
         LAYERS[self as usize].1
@@ -172,6 +180,11 @@ pub(crate) const RESENT: u64 = 1 << 32;
 
 /// Value of a field that the event does not have.
 pub const ABSENT: u64 = u64::MAX;
+
+/// Return the value, None if it is ABSENT.
+pub fn known(value: u64) -> Option<u64> {
+    Some(value).filter(|value| *value != ABSENT)
+}
 
 /// One event. `kind` indexes the catalogue. `v` depends on the role, with ABSENT for fields that the event lacks:
 ///

@@ -1,5 +1,6 @@
 //! Names of FUSE operations and of system calls.
 
+use serde::{Serialize, Serializer};
 use syscalls::{aarch64, arm, x86, x86_64};
 
 /// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); empty where that has a gap. The first
@@ -93,6 +94,18 @@ pub struct Operation(u8);
 /// Return the names by opcode.
 fn names() -> impl Iterator<Item = &'static str> {
     OPERATIONS.iter().chain(&LATER).copied()
+}
+
+/// Return the operations that have a name, by opcode.
+pub fn opcodes() -> impl Iterator<Item = (usize, &'static str)> {
+    let named = OPERATIONS.iter().copied().enumerate().skip(1);
+    named.filter(|(_, name)| !name.is_empty())
+}
+
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 impl Operation {

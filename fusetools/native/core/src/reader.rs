@@ -27,6 +27,7 @@ use std::sync::mpsc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 use zstd::bulk::Decompressor;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe;
@@ -87,17 +88,16 @@ pub struct EventInfo {
 }
 
 /// Result of a scan, apart from the batches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScanInfo {
     /// Times of the first and the last sample in ns on the recording's clock; 0 without samples.
     pub first: u64,
     pub last: u64,
     /// Number of samples per entry of `events()`.
+    #[serde(skip)]
     pub counts: Vec<u64>,
-    /// Number of events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as summed up at
-    /// the end. Recent kernels report the same loss in both: take the greater, not the sum.
+    /// Number of events that the kernel could not write.
     pub lost: u64,
-    pub lost_samples: u64,
     /// Number of times that the kernel throttled an event.
     pub throttled: u64,
     pub warnings: Vec<String>,

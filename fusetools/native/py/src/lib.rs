@@ -9,6 +9,7 @@ mod requests;
 mod single;
 mod stages;
 mod tables;
+mod told;
 mod whatif;
 mod why;
 
@@ -21,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fusetools_core::answers::analysis::{analyse, Answer, Detail, Series};
-use fusetools_core::answers::hist::Hist;
 use fusetools_core::cost::Cost;
 use fusetools_core::events::Map;
 use fusetools_core::format::ring;
@@ -41,11 +41,13 @@ use fusetools_core::ScanInfo;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
 use pyo3::Borrowed;
 use regex::Regex;
+use serde::Serialize;
 
 use crate::catalogue::{meaning, Row};
+use crate::told::Told;
 
 create_exception!(
     _core,
@@ -293,65 +295,22 @@ fn answer(
     .map_err(|error| read_error(path, error))
 }
 
-/// Percentiles that every command shows, in thousandths.
-const PERCENTILES: [(&str, u32); 5] = [
-    ("50", 500),
-    ("90", 900),
-    ("95", 950),
-    ("99", 990),
-    ("99.9", 999),
-];
-
-fn hist_dict<'py>(py: Python<'py>, hist: &Hist) -> PyResult<Bound<'py, PyDict>> {
-    let percentiles = PyDict::new(py);
-    for (name, per_mille) in PERCENTILES {
-        if let Some(value) = hist.percentile(per_mille) {
-            percentiles.set_item(name, value)?;
-        }
-    }
-    let dict = PyDict::new(py);
-    dict.set_item("count", hist.count())?;
-    dict.set_item("min", hist.min())?;
-    dict.set_item("max", hist.max())?;
-    dict.set_item("sum", hist.sum())?;
-    dict.set_item("percentiles", percentiles)?;
-    dict.set_item("buckets", hist.buckets())?;
-    Ok(dict)
-}
-
-fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyDict>> {
-    let dict = hist_dict(py, &series.hist)?;
-    dict.set_item("layer", series.layer.name())?;
-    dict.set_item("function", &series.function)?;
-    dict.set_item("operation", &series.operation)?;
-    dict.set_item("entries", series.entries)?;
-    dict.set_item("unmatched", series.unmatched)?;
-    dict.set_item("unanswered", series.unanswered)?;
-    dict.set_item("least", series.least)?;
-    dict.set_item("lost", series.lost)?;
-    for (name, hist) in [
-        ("until_reply", &series.until_reply),
-        ("after_reply", &series.after_reply),
-    ] {
-        let hist = hist.as_ref().map(|hist| hist_dict(py, hist));
-        dict.set_item(name, hist.transpose()?)?;
-    }
-    dict.set_item("outermost", series.outermost)?;
-    dict.set_item("self", series.own)?;
-    dict.set_item("address", series.address)?;
-    Ok(dict)
-}
-
 /// Return what a pass over the recording found, without the answer.
 fn scan_dict(py: Python<'_>, info: ScanInfo) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("first", info.first)?;
     dict.set_item("last", info.last)?;
-    // Two records report the same losses: kernels that write the second also write the first.
-    dict.set_item("lost", info.lost.max(info.lost_samples))?;
+    dict.set_item("lost", info.lost)?;
     dict.set_item("throttled", info.throttled)?;
     dict.set_item("warnings", info.warnings)?;
     Ok(dict)
+}
+
+#[derive(Serialize)]
+struct Scan<'a> {
+    /// Events of the recording, with their numbers of samples.
+    events: Vec<(&'a str, u64)>,
+    series: &'a [Series],
 }
 
 #[pyfunction]
@@ -360,16 +319,14 @@ fn scan<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let (reader, mut info, answer) = answer(py, &path, catalogue, &filters, Detail::None)?;
-    let counts = std::mem::take(&mut info.counts);
-    let dict = scan_dict(py, info)?;
+) -> PyResult<Bound<'py, PyAny>> {
+    let (reader, info, answer) = answer(py, &path, catalogue, &filters, Detail::None)?;
     let names = reader.events().iter().map(|event| event.name.as_str());
-    dict.set_item("events", names.zip(counts).collect::<Vec<_>>())?;
-    let series = answer.series.iter().map(|series| series_dict(py, series));
-    dict.set_item("series", series.collect::<PyResult<Vec<_>>>()?)?;
-    dict.set_item("requests", counts_dict(py, answer.requests)?)?;
-    Ok(dict)
+    let scan = Scan {
+        events: names.zip(info.counts.iter().copied()).collect(),
+        series: &answer.series,
+    };
+    Told::new(&info, answer.requests, scan).python(py)
 }
 
 fn counts_dict(py: Python<'_>, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
@@ -622,6 +579,7 @@ fn merge<'py>(
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("OPCODES", operations::opcodes().into_py_dict(module.py())?)?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add("OtherHostError", module.py().get_type::<OtherHostError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;

@@ -1,5 +1,9 @@
 //! Latency histograms: log2 buckets for people, a finer counter for percentiles.
 
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
 /// Sub-buckets of an octave in the finer counter. Percentiles are exact below 2 * SUB ns, and at most 1/SUB too high
 /// above.
 const SUB: usize = 1 << 11;
@@ -15,6 +19,45 @@ pub struct Hist {
     log2: [u64; 64],
     /// Finer counter: the first holds 0..SUB, each further one an octave in SUB steps.
     fine: [Option<Box<[u64; SUB]>>; OCTAVES],
+}
+
+/// Percentiles that every command shows, in thousandths.
+const PERCENTILES: [(&str, u32); 5] = [
+    ("50", 500),
+    ("90", 900),
+    ("95", 950),
+    ("99", 990),
+    ("99.9", 999),
+];
+
+/// Figures of a histogram, as in fusetools/results/hist.py.
+#[derive(Serialize)]
+struct Figures {
+    count: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    mean_ns: Option<f64>,
+    percentiles_ns: BTreeMap<&'static str, u64>,
+    buckets: Vec<(u64, u64, u64)>,
+    total_ns: u128,
+}
+
+impl Serialize for Hist {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let percentiles = PERCENTILES.into_iter();
+        let percentiles =
+            percentiles.filter_map(|(name, per_mille)| Some((name, self.percentile(per_mille)?)));
+        let figures = Figures {
+            count: self.count,
+            min_ns: self.min(),
+            max_ns: self.max(),
+            mean_ns: (self.count > 0).then(|| self.sum as f64 / self.count as f64),
+            percentiles_ns: percentiles.collect(),
+            buckets: self.buckets(),
+            total_ns: self.sum,
+        };
+        figures.serialize(serializer)
+    }
 }
 
 impl Default for Hist {

@@ -212,9 +212,8 @@ impl<S: Sink> Order<S> {
         let info = ScanInfo {
             first: tally.first.unwrap_or(0),
             last: tally.last,
+            lost: tally.lost(),
             counts: tally.counts,
-            lost: tally.lost,
-            lost_samples: tally.lost_samples,
             throttled: tally.throttled,
             warnings,
         };

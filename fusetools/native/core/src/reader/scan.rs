@@ -115,6 +115,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Return the number of events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as
+    /// summed up at the end. Recent kernels report the same loss in both: take the greater, not the sum.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.max(self.lost_samples)
+    }
+
     pub(super) fn add(&mut self, other: &Tally) {
         for (sum, n) in self.counts.iter_mut().zip(&other.counts) {
             *sum += n;

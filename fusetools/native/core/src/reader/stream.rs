@@ -163,10 +163,8 @@ impl Stream {
 
     /// Return the number of events that the kernel dropped so far.
     pub fn lost(&self) -> u64 {
-        self.begun.as_ref().map_or(0, |begun| {
-            let tally = &begun.order.tally;
-            tally.lost.max(tally.lost_samples)
-        })
+        let begun = self.begun.as_ref();
+        begun.map_or(0, |begun| begun.order.tally.lost())
     }
 }
 

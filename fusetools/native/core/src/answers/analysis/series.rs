@@ -1,5 +1,7 @@
 //! Answers: series of calls, and single calls.
 
+use serde::Serialize;
+
 use super::*;
 
 /// Requested results beside the series.
@@ -15,7 +17,7 @@ pub enum Detail {
 }
 
 /// Calls of one function, or requests of one operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Series {
     pub layer: Layer,
     /// Function, request's constant (`FUSE_LOOKUP`) or system call.
@@ -27,11 +29,13 @@ pub struct Series {
     /// not seen.
     pub unmatched: u64,
     /// Durations of matched calls, and of `unanswered` ones.
+    #[serde(flatten)]
     pub hist: Hist,
     /// Number of calls open at the end of the recording or of their thread, and of unanswered requests. They count
     /// until then, so their durations are lower bounds.
     pub unanswered: u64,
     /// Shortest duration of those, ns.
+    #[serde(rename = "least_ns")]
     pub least: Option<u64>,
     /// For a kernel function: `unmatched` of all operations, each call once.
     pub lost: u64,
@@ -42,6 +46,7 @@ pub struct Series {
     pub outermost: u64,
     /// Time in ns of all matched calls, less the calls inside them; only if all functions are recorded
     /// (function_graph).
+    #[serde(rename = "self_time_ns")]
     pub own: Option<u128>,
     /// Address of the function, if recorded by function_graph.
     pub address: Option<u64>,

@@ -1,5 +1,7 @@
 //! Story of one request: its marks, its fate, and when its caller and its daemon's thread had no CPU.
 
+use serde::Serialize;
+
 use super::*;
 
 /// Events of a request, in their order; but the callback may return at any time after it replied.
@@ -318,7 +320,7 @@ impl Story {
 
 /// Numbers of requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the
 /// recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
     pub begun: u64,
     pub ended: u64,
