@@ -469,7 +469,7 @@ class Finisher:
             self._silent_kernel(samples)
         for series in seen["series"]:
             if series["function"] == CALIBRATION and series["count"]:
-                return int(series["percentiles"]["50"])
+                return int(series["percentiles_ns"]["50"])
         return None
 
     def _took(self, samples: Mapping[str, int]) -> Took | None:
