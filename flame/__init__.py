@@ -1,4 +1,5 @@
-"""Flame graphs: folded stacks in; SVG, HTML, Speedscope, Firefox Profiler and folded text out.
+"""Flame graphs: folded stacks in; SVG, HTML, Speedscope, Firefox Profiler, pprof and folded text
+out.
 
     graph = flame.Folded({"main;read": 3, "main;write": 5}, unit="us")
     Path("out.svg").write_text(flame.svg(graph, title="…"))
@@ -24,6 +25,7 @@ from .folded import (
 from .formats import FORMATS, SUFFIXES, drawn
 from .html import html
 from .kinds import ANNOTATIONS, Kinds
+from .pprof import pprof
 from .profiles import firefox, speedscope
 from .svg import palettes, svg
 
@@ -43,6 +45,7 @@ __all__ = [
     "html",
     "palettes",
     "parse",
+    "pprof",
     "read",
     "reverse",
     "speedscope",

@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace) -> None:
         graph = diff(before, graph)
     if isinstance(graph, Diff):
         graph = Diff(graph.stacks, graph.unit, args.normalise)
-    text = drawn(
+    content = drawn(
         graph,
         args.output.name if args.output else ".folded",
         title=args.title,
@@ -97,12 +97,13 @@ def _run(args: argparse.Namespace) -> None:
         min_width=args.min_width,
         width=args.width,
     )
+    data = content.encode() if isinstance(content, str) else content
     if args.output is None:
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
     try:
-        args.output.write_text(text, encoding="utf-8")
+        args.output.write_bytes(data)
     except OSError as error:
         raise Error(f"{args.output}: {error.strerror or error}") from None
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from .folded import Error, Graph, check_not_empty, folded, reverse
 from .html import html
 from .kinds import Kinds
+from .pprof import pprof
 from .profiles import firefox, speedscope
 from .svg import svg
 
 _FOLDED = (".folded", ".txt", ".collapsed")
-SUFFIXES = (".svg", ".html", ".htm", ".json", *_FOLDED)
-FORMATS = ".html, .svg, .folded, .speedscope.json or .firefox.json"
+_PPROF = (".pb.gz", ".pprof")
+SUFFIXES = (".svg", ".html", ".htm", ".json", *_PPROF, *_FOLDED)
+FORMATS = ".html, .svg, .folded, .speedscope.json, .firefox.json or .pb.gz (pprof)"
 
 
 def drawn(
@@ -25,8 +27,8 @@ def drawn(
     kinds: Kinds | None = None,
     min_width: float = 0.01,
     width: int = 0,
-) -> str:
-    """The text of the file of that name.
+) -> str | bytes:
+    """The content of the file of that name; bytes if it is not text.
 
     Options that a format does not support are ignored: only an SVG has a palette and widths, only
     pages are inverted. Raises Error for a name with an unknown suffix, and as `svg` does.
@@ -58,6 +60,8 @@ def drawn(
         return firefox(graph, title=title, kinds=kinds)
     if name.endswith(".json"):
         return speedscope(graph, title=title)
+    if name.endswith(_PPROF):
+        return pprof(graph, title=title)
     if name.endswith(_FOLDED):
         check_not_empty(graph)
         return folded(graph)

@@ -218,8 +218,12 @@ class Output:
         finally:
             os.close(descriptor)
 
-    def write(self, text: str | Iterable[str]) -> None:
+    def write(self, text: str | bytes | Iterable[str]) -> None:
         """Write the whole content, in parts if it is long. Error: it cannot be written."""
+        if isinstance(text, bytes):
+            with self.part() as descriptor, open(descriptor, "wb", closefd=False) as binary:
+                binary.write(text)
+            return
         parts = [text] if isinstance(text, str) else text
         with self.part() as descriptor, open(descriptor, "w", -1, "utf-8", closefd=False) as to:
             try:

@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     metavar="FILE",
-    help="Draw into FILE: .html, .svg, .folded, .speedscope.json or .firefox.json; - prints folded "
-    "stacks.  [default: flame.html]",
+    help="Draw into FILE: .html, .svg, .folded, .speedscope.json, .firefox.json or .pb.gz (pprof); "
+    "- prints folded stacks.  [default: flame.html]",
 )
 @click.option("--inverted", is_flag=True, help="Draw the root at the top.")
 @click.option("--reverse", "reversed", is_flag=True, help="Merge stacks from the leaf.")

@@ -289,10 +289,11 @@ def decimal(low: float, high: float = math.inf) -> Callable[[str | float], float
     return number
 
 
-def write(target: Output, text: str | Iterable[str]) -> None:
+def write(target: Output, text: str | bytes | Iterable[str]) -> None:
     """Write into the file or to the terminal; in parts if it is long."""
     if not target.printed:
         target.write(text)
         return
+    assert not isinstance(text, bytes)
     for part in [text] if isinstance(text, str) else text:
         say(part)

@@ -16,8 +16,8 @@ def picture(
     inverted: bool = False,
     reversed: bool = False,
     least: float = 0.01,
-) -> str:
-    """Return the text of a file in its suffix's format. Error: unknown suffix, or no stacks.
+) -> str | bytes:
+    """Return the content of a file in its suffix's format. Error: unknown suffix, or no stacks.
 
     ``least``: minimum width of a frame in an SVG, in per cent of the total.
     """

@@ -40,6 +40,7 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
         interactive = picture_render.picture(result, None, "flame.html")
     except Error as failed:
         return error(failed)
+    assert isinstance(picture, str) and isinstance(interactive, str)
     own = f"fusetools flame{_OPTIONS.get(result.graph, '')} -i {shlex.quote(path)}"
     if len(picture) > LARGE:
         return missing(f"{title}: not drawn", "too large for this page", own)
