@@ -143,6 +143,7 @@ class Answer(TypedDict):
 class Scan(Answer):
     events: list[tuple[str, int]]  # all events of the recording, with their number of samples
     series: list[Fields]  # answers/series.py
+    callers: list[int]  # processes that made requests
 
 class Durations(TypedDict):
     """Figures of durations in ns; percentiles as in `Series`."""
@@ -515,6 +516,43 @@ class WhatIf(Answer):
     mounts: list[MountReplays]
     cpus: int | None
 
+class Times:
+    """Durations in ns, as in `fusetools.results.groups.Times`."""
+
+    count: int
+    total: int
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    max: int | None
+    least: int | None
+
+class RequestGroup:
+    """A group of requests: its label, process, or what the recording lacks to tell: "path",
+    "caller" or "label". The numbers as in `fusetools.results.groups.RequestGroup`."""
+
+    label: str | None
+    pid: int | None
+    lacks: str | None
+    others: int
+    comm: str
+    requests: int
+    begun: int
+    whole: Times
+    latency: Times
+    stages: list[tuple[str, int]]
+    answered: int
+    errors: list[tuple[int, int]]
+    negative: int
+    unanswered: list[tuple[str, int]]
+    slowest: int | None
+
+class Groups(Answer):
+    groups: list[RequestGroup]
+    others: RequestGroup | None
+    pathless: int
+    full: bool
+
 _Frames = list[tuple[str, str, bool]]  # function, file, whether it is the kernel's; outermost first
 _Total = tuple[int, int, int]  # requests, their ns, failed ones
 
@@ -810,6 +848,19 @@ def whatif(
 ) -> WhatIf:
     """Replay the requests. ``change``: threads, and timeouts in ns of names, attributes and names
     that do not exist; 0: as recorded."""
+
+def groups(
+    path: str | PathLike[str],
+    catalogue: Rows,
+    filters: Filters,
+    wanted: tuple[list[str], int, str | None],
+    mounts: dict[int, str],
+    by: tuple[str, dict[int, str]],
+    listing: tuple[str, int],
+) -> Groups:
+    """Group requests. ``wanted``: as in slowest(). ``by``: "file", "directory", "process", "comm",
+    "label" (of processes, by pid) or "" (one group). ``listing``: "time", "requests", "slowest" or
+    "errors", and how many groups to list; the others are summed."""
 
 def why(path: str | PathLike[str], catalogue: Rows, filters: Filters, long: int) -> Why:
     """Divide the time that callers waited among its causes.

@@ -128,6 +128,13 @@ class Code(str, Enum):
     REPLAY_LOCK = "replay_lock"
     REPLAY_DEVIATES = "replay_deviates"
 
+    # Requests that belong to no group that has a name
+    NO_PATH = "no_path"
+    NO_CALLER = "no_caller"
+    NOT_NOTED = "not_noted"
+    NO_JOB = "no_job"
+    NO_HOST = "no_host"
+
     # Stages that a recording does not separate, because of what it lacks: subject `cause`
     NO_VFS_STAGES = "no_vfs_stages"
     VFS_ENTRY_JOINED = "vfs_entry_joined"
@@ -1052,6 +1059,14 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"a replay without a change deviates by {words['deviation_share']} from the recording"
         ),
     ),
+    Code.NO_PATH: ("path not recorded", lambda words: "no recorded lookup leads to the file"),
+    Code.NO_CALLER: ("caller not recorded", lambda words: "no event shows who made the request"),
+    Code.NOT_NOTED: (
+        "process not known",
+        lambda words: "it ended before record noted its user, cgroup and job",
+    ),
+    Code.NO_JOB: ("no job", lambda words: "neither its cgroup nor its environment names one"),
+    Code.NO_HOST: ("host not recorded", lambda words: "the recording does not name its host"),
     Code.NO_VFS_STAGES: (
         "VFS entry and VFS exit are not recorded",
         _cause("no system calls are recorded"),

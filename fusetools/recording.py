@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusetools.results.export import Exported
     from fusetools.results.flame import Stacks
     from fusetools.results.graph import Graph, GraphCalls
+    from fusetools.results.groups import Groups
     from fusetools.results.hist import Histograms
     from fusetools.results.queue import Queue
     from fusetools.results.show import Shown
@@ -141,6 +142,29 @@ class Recording:
         from fusetools.answers.stages import stages
 
         return stages(self._source, patterns, by, filters or Filters(), corrected)
+
+    def groups(
+        self,
+        by: str,
+        *patterns: str,
+        order: str = "time",
+        most: int = 20,
+        least_ns: int = 0,
+        path: str | None = None,
+        filters: Filters | None = None,
+        corrected: bool = False,
+    ) -> Groups:
+        """Return the requests of matching operations by file, directory, process, and so on.
+
+        ``by``: one of fusetools.results.groups.BY; ``order``: one of ORDERS there; ``most``:
+        maximum number of groups, the others are summed. ``patterns``, ``least_ns`` and ``path`` as
+        in slowest(), ``corrected`` as in stages(). Raises Error if the recording does not hold what
+        to group by.
+        """
+        from fusetools.answers.groups import groups
+
+        chosen = filters or Filters()
+        return groups(self._source, by, patterns, chosen, order, most, least_ns, path, corrected)
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
         """Return the call tree of kernel functions, summed over all calls.

@@ -29,6 +29,7 @@ FORMAT = 2
 READ = (1, FORMAT)  # format 1 has sentences instead of reasons
 LONGEST = 1e10  # maximum length of a recording in seconds
 MOST_OPENED = 1 << 12  # descriptors of callers
+MOST_PROCESSES = 1 << 13  # noted while recording
 BYTES = 16 << 20  # write::SESSION_MAX in the core
 # Roles of the kernel's events that show file names. Each covers some operations only.
 NAMING = ("asked", "about", "sized", "answered", "forgotten")
@@ -135,6 +136,21 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Process:
+    """A process that ran during the recording; "": unknown.
+
+    ``command``: its command line, and ``comm``: its name at that time, "" if that was at the end;
+    ``job``: the batch job, e.g. "SLURM 4711", "" also if it is in none."""
+
+    pid: int
+    comm: str = ""
+    command: str = ""
+    user: str = ""
+    cgroup: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True)
 class Flight:
     """A snapshot of the flight recorder, written because of ``why``.
 
@@ -193,6 +209,7 @@ class Session:
     peers: tuple[Peer, ...] = ()
     opened: tuple[Opened, ...] = ()
     flight: Flight | None = None
+    processes: tuple[Process, ...] = ()
     made_by_fusetools: bool = True
 
     def __repr__(self) -> str:
@@ -239,6 +256,7 @@ class Session:
             "peers": [dict(vars(peer)) for peer in self.peers],
             "opened": [dict(vars(file)) for file in self.opened],
             "flight": dict(vars(self.flight)) if self.flight else None,
+            "processes": [dict(vars(process)) for process in self.processes],
         }
 
 
@@ -333,6 +351,17 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 and (connection := natural(row.get("connection"))) is not None
             ),
             flight=_flight(_dict(data.get("flight"))),
+            processes=tuple(
+                Process(
+                    pid,
+                    *(
+                        _text(row.get(name))
+                        for name in ("comm", "command", "user", "cgroup", "job")
+                    ),
+                )
+                for row in _dicts(data.get("processes"))[:MOST_PROCESSES]
+                if (pid := _pid(row.get("pid"))) is not None
+            ),
         ),
         warnings,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fusetools.core import OPERATIONS
+from fusetools.core import OPERATIONS, matching
 from fusetools.errors import Error
 from fusetools.patterns import suggestion
 
@@ -25,3 +25,10 @@ def operations(patterns: Sequence[str], recording: Path | None = None) -> list[s
                 shlex.join(look) if recording else "",
             )
     return [name for name in sorted(OPERATIONS) if any(fnmatchcase(name, p) for p in patterns)]
+
+
+def matched(regex: str, recording: Path) -> list[str]:
+    """Return the FUSE operations that match a regular expression, as operations() does."""
+    names = sorted(OPERATIONS)
+    found = [name for name, matches in zip(names, matching(regex, names)) if matches]
+    return found or operations([regex], recording)

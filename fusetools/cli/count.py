@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
+from fusetools.cli.options import (
+    FilterOptions,
+    by_option,
+    filters,
+    listed,
+    opened,
+    recording_options,
+    say,
+    say_groups,
+    write,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--csv", metavar="FILE", help="Write CSV to FILE, also for fusetools diff; - prints it."
 )
+@by_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     words: tuple[str, ...],
@@ -31,12 +42,15 @@ def command(
     layers: tuple[str, ...],
     live: bool,
     csv: str | None,
+    by: str | None,
     as_json: bool,
     **options: Unpack[FilterOptions],
 ) -> None:
     """Print how often each function, request and callback was called.
 
     REGEX selects by function or operation name: lookup, '^fuse_', 'open|read'.
+
+    With --by, counts requests; REGEX selects by operation.
 
     With --live, runs WORKLOAD (write it after --) and counts meanwhile, as root, on the mounts of
     --mount or on all.
@@ -47,6 +61,9 @@ def command(
     chosen = filters(options)
     status = 0
     target = Output(csv) if csv else None
+    if by and (live or csv or layers):
+        used = "--live" if live else "--csv" if csv else "--layer"
+        raise click.UsageError(f"--by counts requests of a recording: it excludes {used}")
     if live:
         result, status = _live(words, layers, options)
     else:
@@ -57,6 +74,16 @@ def command(
             matching(regex, ())
         except ValueError as error:
             raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
+        if by:
+            from fusetools.answers.operations import matched
+
+            recording = opened(path)
+            selected = matched(regex, recording.path) if regex else ()
+            groups = recording.groups(
+                by, *selected, order="requests", most=listed(as_json), filters=chosen
+            )
+            say_groups("count", groups, as_json)
+            return
         result = opened(path).counts(regex, layers=layers, filters=chosen)
     if target:
         from fusetools.render.csv.count import render as to_csv

@@ -8,12 +8,15 @@ import click
 
 from fusetools.cli.options import (
     FilterOptions,
+    by_option,
     corrected_option,
     either,
     filters,
+    listed,
     opened,
     recording_options,
     say,
+    say_groups,
     unit_option,
 )
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|FUNCTION|GLOB]...")
 @recording_options
+@by_option()
 @unit_option
 @click.option(
     "--style",
@@ -39,6 +43,7 @@ def command(
     patterns: tuple[str, ...],
     path: str,
     layers: tuple[str, ...],
+    by: str | None,
     unit: str | None,
     style: str | None,
     overhead: bool,
@@ -50,6 +55,8 @@ def command(
 
     Without an operation, prints a summary of all, most calls first. With operations (lookup,
     cvmfs_lookup, 'read*'), prints the summary and a log2 histogram of each, in every layer.
+
+    With --by, prints the latency of requests by file, process, and so on.
     """
     either(corrected, overhead)
     if style and layers and layers != ("daemon",):
@@ -59,6 +66,14 @@ def command(
     if style:
         layers = ("daemon",)
     chosen = filters(options)
+    if by:
+        if style or overhead or layers:
+            used = "--style" if style else "--overhead" if overhead else "--layer"
+            raise click.UsageError(f"--by groups requests: it excludes {used}")
+        most = listed(as_json)
+        groups = opened(path).groups(by, *patterns, most=most, filters=chosen, corrected=corrected)
+        say_groups("hist", groups, as_json, unit)
+        return
     result = opened(path).hist(*patterns, layers=layers, filters=chosen, corrected=corrected)
     if as_json:
         from fusetools.render.json.answer import render as to_json

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fusetools.answers.filters import Filters
     from fusetools.output import Output
     from fusetools.recording import Recording
+    from fusetools.results.groups import Groups
 
 LOST = 4  # exit status: the kernel dropped events
 F = TypeVar("F", bound=Callable[..., object])
@@ -154,6 +155,35 @@ path_option = click.option(
     metavar="GLOB",
     help="Show only files whose path, with the mount point, matches GLOB (* matches / too).",
 )
+
+
+def by_option(*more: str) -> Callable[[F], F]:
+    """--by, with further groupings of the command itself."""
+    from fusetools.results.groups import BY
+
+    return click.option(
+        "--by",
+        type=click.Choice([*BY, *more]),
+        help="Print a line for each file, directory, process, comm, user, cgroup, job or host"
+        + (f"; or, for each operation, a line for each {', '.join(more)}." if more else "."),
+    )
+
+
+def say_groups(command: str, result: Groups, as_json: bool, unit: str | None = None) -> None:
+    """Print the answer of --by."""
+    if as_json:
+        from fusetools.render.json.answer import render as to_json
+
+        say(to_json(command, result))
+    else:
+        from fusetools.render.text.groups import render
+
+        say(render(command, result, unit or ""))
+
+
+def listed(as_json: bool) -> int:
+    """Return how many groups to list: JSON has all of them, within reason."""
+    return 10_000 if as_json else 20
 
 
 unit_option = click.option(

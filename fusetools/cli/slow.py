@@ -8,12 +8,15 @@ import click
 
 from fusetools.cli.options import (
     FilterOptions,
+    by_option,
     filters,
+    listed,
     min_option,
     opened,
     path_option,
     request_options,
     say,
+    say_groups,
     whole,
 )
 
@@ -28,17 +31,18 @@ if TYPE_CHECKING:
     "-n",
     "most",
     type=whole(1, 10_000),
-    default=20,
     metavar="N",
-    help="Show N requests.  [default: 20]",
+    help="Show N requests, or groups of --by.  [default: 20]",
 )
+@by_option()
 @min_option
 @path_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     patterns: tuple[str, ...],
     path: str,
-    most: int,
+    most: int | None,
+    by: str | None,
     least: int,
     glob: str | None,
     as_json: bool,
@@ -46,6 +50,19 @@ def command(
 ) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
     recording, wanted = opened(path), filters(options)
+    if by:
+        groups = recording.groups(
+            by,
+            *patterns,
+            order="slowest",
+            most=most or listed(as_json),
+            least_ns=least,
+            path=glob,
+            filters=wanted,
+        )
+        say_groups("slow", groups, as_json)
+        return
+    most = most or 20
     result = recording.slowest(*patterns, most=most, least_ns=least, path=glob, filters=wanted)
     if as_json:
         from fusetools.render.json.answer import render as to_json

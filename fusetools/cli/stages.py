@@ -8,27 +8,29 @@ import click
 
 from fusetools.cli.options import (
     FilterOptions,
+    by_option,
     corrected_option,
     either,
     filters,
+    listed,
     opened,
     request_options,
     say,
+    say_groups,
     unit_option,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# Groupings that keep the operations apart.
+OF_OPERATION = ("pid", "daemon-thread", "mount", "size")
+
 
 @click.command()
 @click.argument("operations", nargs=-1, metavar="[OPERATION|GLOB]...")
 @request_options
-@click.option(
-    "--by",
-    type=click.Choice(["comm", "pid", "daemon-thread", "mount", "size"]),
-    help="Print a line for each caller (comm, pid), daemon thread, mount, or size in bytes.",
-)
+@by_option(*OF_OPERATION)
 @unit_option
 @click.option("--overhead", is_flag=True, help="Show the overhead of recording in each stage.")
 @corrected_option
@@ -51,6 +53,13 @@ def command(
     either(corrected, overhead)
     chosen = filters(options)
     recording = opened(path)
+    if by and by not in OF_OPERATION:
+        if overhead:
+            raise click.UsageError(f"--by {by} excludes --overhead")
+        most = listed(as_json)
+        groups = recording.groups(by, *operations, most=most, filters=chosen, corrected=corrected)
+        say_groups("stages", groups, as_json, unit)
+        return
     result = recording.stages(*operations, by=by or "", filters=chosen, corrected=corrected)
     if as_json:
         from fusetools.render.json.answer import render as to_json

@@ -1,4 +1,4 @@
-"""The cgroup hierarchy in which perf can select processes."""
+"""Cgroups: that of a process, and the hierarchy in which perf can select processes."""
 
 from __future__ import annotations
 
@@ -38,3 +38,20 @@ def perf_hierarchy(files: Files) -> Hierarchy | None:
                 if number == "0" and not controllers:
                     return Hierarchy(fields[1], own)
     return None
+
+
+def name(listed: str) -> str:
+    """Return the cgroup in a /proc/PID/cgroup: version 2's unless it is the root, else one of
+    version 1's.
+
+    Return "" if no cgroup is listed.
+    """
+    lines = (line.split(":", 2) for line in listed.split("\n") if line.count(":") > 1)
+    paths = sorted((controllers != "", path) for _, controllers, path in lines if ours(path))
+    named = [path for _, path in paths if path != "/"]
+    return named[0] if named else "/" if paths else ""
+
+
+def ours(path: str) -> bool:
+    """Return whether the cgroup is inside our cgroup namespace."""
+    return path.startswith("/") and ".." not in path.split("/")

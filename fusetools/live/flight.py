@@ -52,6 +52,7 @@ from fusetools.record.daemons import mapped
 from fusetools.record.finisher import Finisher, Recorded
 from fusetools.record.handover import give
 from fusetools.record.job import Job
+from fusetools.record.owners import Owners
 from fusetools.record.perf import Overwriting, buffer_size
 from fusetools.record.preflight import MOST, check_feedback, output_of, prepared
 from fusetools.record.recorders import FORMATS, Recorders
@@ -538,7 +539,10 @@ class FlightRecorder:
         mounts = [target.mount for target in job.plan.targets]
         outcome = Written(why=cause.why, wanted_seconds=self.kept.seconds)
         job.output, job.outcome = place, outcome
+        owners = Owners(job)
+        owners.look()
         recorded = Recorded(
+            owners=owners,
             raw=raws[0],
             tasks=raws[1] if len(raws) > 1 else None,
             held=held,

@@ -33,6 +33,7 @@ from fusetools.record.daemons import Daemons, Mapped
 from fusetools.record.handover import hand_over
 from fusetools.record.job import Job
 from fusetools.record.merger import Merger, Stuck
+from fusetools.record.owners import Owners
 from fusetools.record.scratch import Scratch
 from fusetools.results.record import Outcome
 from fusetools.session import (
@@ -42,6 +43,7 @@ from fusetools.session import (
     Host,
     Opened,
     Peer,
+    Process,
     RecordedProbe,
     Session,
     Took,
@@ -78,6 +80,7 @@ class Recorded:
     callers: tuple[int, ...] = ()
     has_exit_status: bool = False
     opened: tuple[Opened, ...] = ()
+    owners: Owners | None = None
     hits: Mapping[str, int] = field(default_factory=dict)
     misses: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class Finisher:
         self.job, self.made, self.recorded = job, made, recorded
         self.merger, self.give_up, self.meanwhile, self.merged = merger, give_up, meanwhile, merged
         self.peers: tuple[Peer, ...] = ()
+        self.processes: tuple[Process, ...] = ()
         self.limits: dict[int, dict[str, int]] = {}
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # Numbers of switches: with a stack of their own, with one of another alike, without.
@@ -255,7 +259,8 @@ class Finisher:
         """Write the recording. Examine its contents once it is there, and note the results in the
         room that the session has for them."""
         session = encoded(self._session())
-        room = min(len(session) + 8192 + 64 * len(self.job.plan.probes), BYTES)
+        owners = self.recorded.owners.size if self.recorded.owners else 0
+        room = min(len(session) + owners + 8192 + 64 * len(self.job.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
         self.merged(merged)
         self.stacks = merged["stacks"]
@@ -421,6 +426,7 @@ class Finisher:
             peers=self.peers,
             opened=self.recorded.opened,
             flight=self.recorded.flight,
+            processes=self.processes,
         )
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
@@ -448,6 +454,9 @@ class Finisher:
         self.job.outcome.events = sum(wanted.values())
         self.job.outcome.requests = seen["requests"]["begun"]
         self.job.outcome.took = self._took(wanted)
+        if self.recorded.owners:
+            workload = next(iter(self.recorded.callers), None)
+            self.processes = self.recorded.owners.processes(seen["callers"], workload)
         if seen["lost"]:
             self.recorded.lost["perf"] = seen["lost"]
         self.job.outcome.lost = sum(self.recorded.lost.values())

@@ -37,6 +37,7 @@ from fusetools.record.daemons import Daemons
 from fusetools.record.finisher import Finisher, Recorded
 from fusetools.record.job import Job, ignore
 from fusetools.record.merger import Merger
+from fusetools.record.owners import Owners
 from fusetools.record.perf import SWITCH, Overwriting, Perf, Since, Sizes, command_line, overwriting
 from fusetools.record.perf import per_task_line as line_per_task
 from fusetools.record.preflight import check_daemons, check_feedback, output_of, prepared
@@ -145,6 +146,7 @@ class Recording:
         self.made = Scratch(job.output)
         self.probes = Probes(job)
         self.callers = Callers(job)
+        self.owners = Owners(job)
         self.daemons: Daemons | None = None
         self.recorders: Recorders | None = None
         self.costs: Costs | None = None  # while it is armed
@@ -300,6 +302,7 @@ class Recording:
         """Record until the workload ends, the time is over, or a signal comes."""
         recorders, options = self.recorders, self.job.options
         assert recorders is not None and recorders.perf is not None
+        self.owners.look()
         self.started = datetime.now(timezone.utc)
         begin = time.monotonic()
         recorders.begin()
@@ -309,7 +312,8 @@ class Recording:
             tell, recorded = recorders.tell_of, recorders.ring.recorded
             slices = Slices(self.job.plan, tell, recorded, recorders.sizes)
         limit = None if options.duration is None else begin + options.duration
-        wait_for(self.callers, recorders, limit, slices)
+        wait_for(self.callers, recorders, limit, slices, self.owners)
+        self.owners.look()
         self.job.outcome.seconds = time.monotonic() - begin
         settle(self.probes)
         self.stop()
@@ -365,6 +369,7 @@ class Recording:
             callers=self.callers.pids,
             has_exit_status=self.callers.workload is not None,
             opened=self.callers.opened,
+            owners=self.owners,
             daemons=daemons,
             maps=daemons.maps,
             hits=self.hits,
@@ -397,6 +402,7 @@ def wait_for(
     recorders: Recorders | None,
     limit: float | None = None,
     slices: Slices | None = None,
+    owners: Owners | None = None,
 ) -> None:
     """Wait until ``limit``, the callers' end, or a signal that ends the recording: without a
     workload immediately, else as soon as the workload has had time to end."""
@@ -408,6 +414,8 @@ def wait_for(
         left = step if limit is None else min(step, limit - time.monotonic())
         if left <= 0 or recorders.too_large():
             return
+        if owners:
+            owners.look()
         if slices and not recorders.died:
             left = min(left, slices.go_on())
         if not callers.pass_on(arrived(left)):

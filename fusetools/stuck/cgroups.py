@@ -9,6 +9,7 @@ import os
 import re
 from typing import TypedDict
 
+from fusetools.host.cgroup import name, ours
 from fusetools.host.mounts import reachable
 from fusetools.stuck.children import text
 
@@ -33,23 +34,6 @@ def hierarchies() -> dict[str, str]:
     return places
 
 
-def name(listed: str) -> str:
-    """Return the cgroup in a /proc/PID/cgroup: version 2's unless it is the root, else one of
-    version 1's.
-
-    Return "" if no cgroup is listed.
-    """
-    lines = (line.split(":", 2) for line in listed.split("\n") if line.count(":") > 1)
-    paths = sorted((controllers != "", path) for _, controllers, path in lines if _ours(path))
-    named = [path for _, path in paths if path != "/"]
-    return named[0] if named else "/" if paths else ""
-
-
-def _ours(path: str) -> bool:
-    """Return whether the cgroup is inside our cgroup namespace."""
-    return path.startswith("/") and ".." not in path.split("/")
-
-
 def about(listed: str, mounted: dict[str, str]) -> Cgroup:
     """Return the cgroup, and which cgroup from there upwards is frozen or has full memory.
 
@@ -58,7 +42,7 @@ def about(listed: str, mounted: dict[str, str]) -> Cgroup:
     row: Cgroup = {"cgroup": name(listed), "frozen": "", "memory": "", "quota": None}
     for line in listed.split("\n"):
         _, controllers, place = [*line.split(":", 2), "", ""][:3]
-        if not _ours(place):
+        if not ours(place):
             continue
         known = [controller for controller in controllers.split(",") if controller in mounted]
         while place != "/":

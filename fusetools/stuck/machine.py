@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
+from fusetools.host import cgroup
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
 from fusetools.host.fusectl import counter, fusectl
@@ -27,6 +28,7 @@ from fusetools.host.mounts import (
     parse_autofs,
     parse_mountinfo,
 )
+from fusetools.host.owners import users as users_of
 from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.stuck import arguments, cgroups, children, sockets, syscalls, talk, taskstats
 from fusetools.stuck.bounded import BUSY, Asker, Limit, each
@@ -236,9 +238,7 @@ class _Reader(Asker):
         texts = list(dict.fromkeys(process.cgroup for process in wanted))
         known = dict(self.each(texts, lambda text: (text, cgroups.about(text, mounted))))
         return tuple(
-            replace(
-                process, **known.get(process.cgroup) or {"cgroup": cgroups.name(process.cgroup)}
-            )
+            replace(process, **known.get(process.cgroup) or {"cgroup": cgroup.name(process.cgroup)})
             for process in wanted
         )
 
@@ -785,8 +785,7 @@ def _waited_for(tasks: list[Task], of: dict[int, int]) -> set[int]:
 
 def users() -> dict[int, str]:
     """Return names by uid, only from /etc/passwd: other databases may hang."""
-    fields = (line.split(":") for line in children.text("/etc/passwd").splitlines())
-    return {int(row[2]): row[0] for row in fields if len(row) > 2 and row[2].isdecimal()}
+    return users_of(children.text("/etc/passwd"))
 
 
 def owner(pid: int) -> tuple[int | None, str]:
@@ -797,7 +796,7 @@ def owner(pid: int) -> tuple[int | None, str]:
     uid = re.search(r"^Uid:\s*(\d+)", children.text(f"/proc/{pid}/status"), re.MULTILINE)
     if not uid:
         return None, ""
-    return int(uid[1]), cgroups.name(children.text(f"/proc/{pid}/cgroup")) or "/"
+    return int(uid[1]), cgroup.name(children.text(f"/proc/{pid}/cgroup")) or "/"
 
 
 def _mapped(item: tuple[int, int]) -> tuple[int, list[tuple[int, str]]]:

@@ -117,6 +117,7 @@ class FakeCore:
             "warnings": self.warnings,
             "events": [("signal:signal_generate", len(self.interrupts))],
             "sampled": [],
+            "callers": [],
             "requests": {"begun": begun, "ended": ended, "matched": matched, "unanswered": 0},
             "series": [
                 m.series()

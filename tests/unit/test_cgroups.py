@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fusetools.host import cgroup
 from fusetools.host.files import Files
 from fusetools.host.fusectl import fusectl
 from fusetools.host.mounts import reachable
@@ -27,7 +28,7 @@ from fusetools.stuck import cgroups
     ],
 )
 def test_the_name_of_a_cgroup(listed: str, name: str) -> None:
-    assert cgroups.name(listed) == name
+    assert cgroup.name(listed) == name
     assert cgroups.about(listed, {})["cgroup"] == name
 
 

@@ -219,7 +219,7 @@ def test_help_imports_nothing_heavy() -> None:
         ("st", "plain,stuck plain,stages"),
         ("hist --lay", "plain,--layer"),
         ("hist --no-such", ""),
-        ("stages --by c", "plain,comm"),
+        ("stages --by c", "plain,comm plain,cgroup"),
         ("hist -i sam", "file,sam"),
         ("diff sam", "file,sam"),
         ("record -- ls sam", "file,sam"),

@@ -20,6 +20,7 @@ import fusetools
 from fusetools import _core
 from fusetools._core import Catalogue, Probe
 from fusetools.answers.filters import Filters
+from fusetools.render.json.answer import render
 from fusetools.results.facts import Requests
 
 ROOT = Path(__file__).parents[2]
@@ -85,8 +86,7 @@ def check_sums(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("by", ["", "comm", "pid", "daemon-thread", "mount", "size"])
 def test_sums(run: Invoke, client: Path, by: str) -> None:
     for path in (DEMO, client):
-        args = ["stages", "-i", str(path), "--json", *(["--by", by] if by else [])]
-        found = json.loads(run(*args).stdout)
+        found = json.loads(render("stages", fusetools.open(path).stages(by=by)))
         check_sums(found)
         whole = json.loads(run("stages", "-i", str(path), "--json").stdout)
         for key in ("requests", "matched", "total_ns"):

@@ -27,6 +27,7 @@ from fusetools.results.facts import Facts
 from fusetools.results.flame import Stacks
 from fusetools.results.flight import Written
 from fusetools.results.graph import Graph, GraphCall
+from fusetools.results.groups import Groups
 from fusetools.results.hist import Histograms
 from fusetools.results.merge import Merged
 from fusetools.results.overhead import Overhead
@@ -51,6 +52,7 @@ ANSWERS: dict[str, type] = {
     "errors": Errors,
     "flame": Stacks,
     "graph": Graph,
+    "groups": Groups,
     "hist": Histograms,
     "merge": Merged,
     "overhead": Overhead,
@@ -74,6 +76,7 @@ FOLDER = Path(__file__).parents[3] / "docs/schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SHARED = "defs.json"
 WIDTH = 80
+GROUPING = ("count", "errors", "hist", "slow", "stages")  # commands with --by
 _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
 
 
@@ -88,7 +91,7 @@ def schema(name: str) -> Schema:
     properties: Schema = {
         "fusetools": {"type": "string"},
         "schema": {"const": SCHEMA},
-        "command": {"const": command},
+        "command": {"enum": list(GROUPING)} if name == "groups" else {"const": command},
         "recording": recording,
     }
     taken = properties.keys() & answer["properties"].keys()
@@ -102,7 +105,7 @@ def schema(name: str) -> Schema:
         optional = {"calls": calls, "roots": properties.pop("roots")}
     return {
         "$schema": DIALECT,
-        "title": f"fusetools {command} --json",
+        "title": f"fusetools {command} --json" if name != "groups" else "--by, in JSON",
         "type": "object",
         "properties": {**properties, **optional},
         "required": list(properties),

@@ -68,6 +68,13 @@ def lines(text: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in text)
 
 
+def cut(name: str, room: int, keep_end: bool) -> str:
+    """Shorten a name to ``room`` characters, at its end or at its begin."""
+    if len(name) <= room:
+        return name
+    return "…" + name[1 - room :] if keep_end else name[: room - 1] + "…"
+
+
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 

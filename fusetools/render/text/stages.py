@@ -221,23 +221,31 @@ def _key(key: str | int | None, by: str) -> str:
 
 
 def _stacked(o: OperationStages) -> str:
+    return stacked(((stage.name, stage.total_ns) for stage in o.stages), o.total_ns, _LONG_BAR)
+
+
+def stacked(stages: Iterable[tuple[str, int]], total: int, columns: int) -> str:
     """Return the total as a bar of the stages' letters; short stages may have none."""
     bar = ""
     before = 0
-    for stage in o.stages:
-        before += stage.total_ns
-        letters = "".join(WORDS[name][2] for name in stage.name.split("+"))
-        length = round(_LONG_BAR * before / o.total_ns) - len(bar) if o.total_ns else 0
+    for name, ns in stages:
+        before += ns
+        letters = "".join(WORDS[part][2] for part in name.split("+"))
+        length = round(columns * before / total) - len(bar) if total else 0
         bar += (letters * length)[:length]
     return bar
 
 
 def _legend(operations: Iterable[OperationStages]) -> list[str]:
-    used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
+    return legend(stage.name for o in operations for stage in o.stages)
+
+
+def legend(stages: Iterable[str]) -> list[str]:
+    """Return the letters of stages in bars."""
+    used = {name for stage in stages for name in stage.split("+")}
     if "vfs_entry" in used:
         used.discard("between")
-    legend = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
-    return prose(legend)
+    return prose(", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used))
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:

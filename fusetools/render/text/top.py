@@ -6,7 +6,7 @@ import time
 
 from fusetools.figures import duration, number, plural, share, took
 from fusetools.printable import printable
-from fusetools.render.text.layout import prose, table
+from fusetools.render.text.layout import cut, prose, table
 from fusetools.results.top import Row, Top, UnderWay
 
 HEADS = ("op/s", "kB/s", "kB/op", "queue", "RTT", "exec", "p50", "p99", "max", "wait", "now", "err")
@@ -127,13 +127,7 @@ def _rows(top: Top, width: int | None) -> list[str]:
     if width is not None:
         room = min(room, max(width - max(map(len, body)) - 2, 10))
     keep_end = top.by in ("file", "directory", "cgroup", "mount")
-    return [f"{_cut(name, room, keep_end):{room}}  {line}" for name, line in zip(names, body)]
-
-
-def _cut(name: str, room: int, keep_end: bool) -> str:
-    if len(name) <= room:
-        return name
-    return "…" + name[1 - room :] if keep_end else name[: room - 1] + "…"
+    return [f"{cut(name, room, keep_end):{room}}  {line}" for name, line in zip(names, body)]
 
 
 def _figures(top: Top, row: Row) -> dict[str, str]:

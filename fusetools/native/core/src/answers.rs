@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub mod daemons;
 pub mod export;
 pub mod flame;
+pub mod groups;
 pub mod hist;
 pub mod now;
 pub mod offcpu;

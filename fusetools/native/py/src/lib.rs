@@ -3,6 +3,7 @@
 mod btf;
 mod catalogue;
 mod flame;
+mod groups;
 mod named;
 mod now;
 mod requests;
@@ -311,6 +312,8 @@ struct Scan<'a> {
     /// Events of the recording, with their numbers of samples.
     events: Vec<(&'a str, u64)>,
     series: &'a [Series],
+    /// Processes that made requests.
+    callers: &'a [i32],
 }
 
 #[pyfunction]
@@ -325,6 +328,7 @@ fn scan<'py>(
     let scan = Scan {
         events: names.zip(info.counts.iter().copied()).collect(),
         series: &answer.series,
+        callers: &answer.callers,
     };
     Told::new(&info, answer.requests, scan).python(py)
 }
@@ -620,6 +624,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(whatif::whatif, module)?)?;
+    module.add_function(wrap_pyfunction!(groups::groups, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;
     module.add_class::<now::Now>()?;

@@ -17,6 +17,7 @@ use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::reader::Places;
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::named::{tell, Listener};
+use fusetools_core::requests::names::Path;
 use fusetools_core::requests::peers::{Connections, Peers};
 use fusetools_core::requests::stitch::{asleep, RequestCounts, Story, FATES};
 use fusetools_core::requests::wanted::{PathFilter, Wanted};
@@ -50,6 +51,10 @@ impl Question {
             catalogue: catalogue.collect::<PyResult<_>>()?,
             filters: filters_of(filters)?,
         })
+    }
+
+    pub(crate) fn filters(&self) -> &Filters {
+        &self.filters
     }
 
     fn arch(&self) -> Arch {
@@ -380,17 +385,8 @@ pub(crate) fn path_filter(
     let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let filter = move |connection: u64, path: &str, whole: bool| {
         let mount = mounts.get(&connection).map_or("", |mount| mount);
-        regex.is_match(&full_path(mount, path, whole))
+        let text = path.to_owned();
+        regex.is_match(&Path { text, whole }.full(mount))
     };
     Ok(Some(Box::new(filter)))
-}
-
-fn full_path(mount: &str, path: &str, whole: bool) -> String {
-    let mount = mount.trim_end_matches('/');
-    match (whole, path) {
-        (true, "") if mount.is_empty() => "/".to_owned(),
-        (true, "") => mount.to_owned(),
-        (true, path) => format!("{mount}/{path}"),
-        (false, path) => format!("{mount}/…/{path}"),
-    }
 }

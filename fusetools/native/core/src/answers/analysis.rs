@@ -77,6 +77,7 @@ pub struct Analysis {
     /// Threads and functions that they entered or left, if calls may have begun before the recording.
     entered: FxHashSet<(i32, u32)>,
     counts: RequestCounts,
+    callers: FxHashSet<i32>,
     /// Observer of each request.
     stitch: Option<Box<Stitch>>,
     /// Requests of selected callers on mounts that are unknown so far, by `Story::id`.
@@ -232,6 +233,7 @@ impl Analysis {
             tasks: FxHashMap::default(),
             entered: FxHashSet::default(),
             counts: RequestCounts::default(),
+            callers: FxHashSet::default(),
             stitch,
             undecided: FxHashSet::default(),
             now: 0,
@@ -586,6 +588,7 @@ impl Analysis {
         Answer {
             series,
             requests: self.counts,
+            callers: self.callers.into_iter().collect(),
             columns: self.columns,
             tree: self.tree,
         }

@@ -98,10 +98,43 @@ pub struct Outcome {
     pub answered: u64,
     /// Number of requests by errno.
     pub errors: FxHashMap<u32, u64>,
-    /// Requests without an error and without an inode.
+    /// Lookups without an error and without an inode.
     pub negative: u64,
     /// Unanswered requests by fate, as in FATES.
     pub unanswered: [u64; FATES.len()],
+}
+
+impl Outcome {
+    /// Count a request, if it has ended or its fate shows that it has no answer.
+    pub(crate) fn add(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        if story.at(Mark::End).is_none() {
+            self.unanswered[story.fate as usize] += u64::from(story.is_unanswered());
+            return;
+        }
+        self.answered += 1;
+        if story.error != 0 {
+            *self.errors.entry(story.error.unsigned_abs()).or_default() += 1;
+        } else if story.operation == Operation::LOOKUP && known.is_negative() {
+            self.negative += 1;
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Outcome) {
+        self.answered += other.answered;
+        self.negative += other.negative;
+        for (error, requests) in other.errors {
+            *self.errors.entry(error).or_default() += requests;
+        }
+        for (sum, requests) in self.unanswered.iter_mut().zip(other.unanswered) {
+            *sum += requests;
+        }
+    }
+
+    /// Return the number of requests without an answer, with an error, or about nothing.
+    pub(crate) fn failed(&self) -> u64 {
+        self.negative + self.errors.values().chain(&self.unanswered).sum::<u64>()
+    }
 }
 
 impl Outcomes {
@@ -159,22 +192,11 @@ impl Listener for Outcomes {
                 *self.aborted.entry(aborter).or_default() += 1;
             }
         }
-        if story.at(Mark::End).is_none() {
-            if story.is_unanswered() {
-                let outcome = self.operations.entry(story.operation).or_default();
-                outcome.unanswered[story.fate as usize] += 1;
-            }
-            return;
-        }
-        let outcome = self.operations.entry(story.operation).or_default();
-        outcome.answered += 1;
-        if story.error != 0 {
-            *outcome
-                .errors
-                .entry(story.error.unsigned_abs())
-                .or_default() += 1;
-        } else if known.is_negative() {
-            outcome.negative += 1;
+        if story.at(Mark::End).is_some() || story.is_unanswered() {
+            self.operations
+                .entry(story.operation)
+                .or_default()
+                .add(known);
         }
     }
 

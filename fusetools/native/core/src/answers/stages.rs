@@ -37,12 +37,19 @@ pub struct Durations {
 const SOME: usize = 1024;
 
 impl Durations {
-    fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         if self.some.len() == SOME {
             let hist = self.hist.get_or_insert_default();
             self.some.drain(..).for_each(|ns| hist.add(ns));
         }
         self.some.push(ns);
+    }
+
+    pub(crate) fn merge(&mut self, other: Durations) {
+        if let Some(hist) = other.hist {
+            self.hist.get_or_insert_default().merge(&hist);
+        }
+        other.some.into_iter().for_each(|ns| self.add(ns));
     }
 
     pub fn hist(&self) -> Hist {

@@ -65,6 +65,29 @@ pub struct Path {
     pub whole: bool,
 }
 
+impl Path {
+    /// Return the directory of the file; the mount point's is itself. None: unknown.
+    pub fn parent(mut self) -> Option<Path> {
+        match self.text.rfind('/') {
+            Some(at) => self.text.truncate(at),
+            None if self.whole => self.text.clear(),
+            None => return None,
+        }
+        Some(self)
+    }
+
+    /// Return the path from the root directory on; "…" stands for the unknown part.
+    pub fn full(&self, mount: &str) -> String {
+        let mount = mount.trim_end_matches('/');
+        match (self.whole, &self.text[..]) {
+            (true, "") if mount.is_empty() => "/".to_owned(),
+            (true, "") => mount.to_owned(),
+            (true, path) => format!("{mount}/{path}"),
+            (false, path) => format!("{mount}/…/{path}"),
+        }
+    }
+}
+
 /// Process and, if it serves several, connection: each has requests, inodes and handles of its own.
 pub type Daemon = (i32, u64);
 

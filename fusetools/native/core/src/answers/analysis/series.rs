@@ -78,6 +78,8 @@ pub struct Answer {
     /// Series with anything in them, by layer, function and operation.
     pub series: Vec<Series>,
     pub requests: RequestCounts,
+    /// Processes that made requests.
+    pub callers: Vec<i32>,
     pub columns: Option<Columns>,
     pub tree: Option<Tree>,
 }

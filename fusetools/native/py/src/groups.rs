@@ -1,0 +1,155 @@
+//! Requests by file, process and so on.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use fusetools_core::answers::groups as core;
+use fusetools_core::answers::groups::{By, Groups, Key, Order};
+use fusetools_core::requests::stitch::FATES;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::named::known;
+use crate::requests::{wanted_of, Question};
+use crate::{Row, Text};
+
+/// Durations in ns, as in `fusetools.results.groups.Times`.
+#[pyclass(frozen, get_all)]
+#[derive(Clone)]
+pub struct Times {
+    count: u64,
+    total: u128,
+    p50: Option<u64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
+    max: Option<u64>,
+    least: Option<u64>,
+}
+
+/// A group of requests, as in `fusetools_core::answers::groups::Group`.
+#[pyclass(frozen, get_all)]
+pub struct RequestGroup {
+    /// Name, process, or why there is neither.
+    label: Option<String>,
+    pid: Option<i32>,
+    lacks: Option<&'static str>,
+    /// Number of groups that it sums up; 0: it is one group.
+    others: u64,
+    comm: String,
+    requests: u64,
+    begun: u64,
+    whole: Times,
+    latency: Times,
+    stages: Vec<(String, u64)>,
+    answered: u64,
+    errors: Vec<(u32, u64)>,
+    negative: u64,
+    unanswered: Vec<(&'static str, u64)>,
+    slowest: Option<u64>,
+}
+
+impl From<core::Times> for Times {
+    fn from(times: core::Times) -> Times {
+        let hist = times.durations.hist();
+        Times {
+            count: hist.count(),
+            total: hist.sum(),
+            p50: hist.percentile(500),
+            p90: hist.percentile(900),
+            p99: hist.percentile(990),
+            max: hist.max(),
+            least: times.least,
+        }
+    }
+}
+
+impl RequestGroup {
+    fn new(key: Option<Key>, group: core::Group, others: u64) -> RequestGroup {
+        let (mut label, mut pid, mut lacks) = (None, None, None);
+        match key {
+            Some(Key::Text(text)) => label = Some(text.to_string()),
+            Some(Key::Process(process)) => pid = Some(process),
+            Some(Key::NoPath) => lacks = Some("path"),
+            Some(Key::NoCaller) => lacks = Some("caller"),
+            Some(Key::NoLabel) => lacks = Some("label"),
+            None => {}
+        }
+        let outcome = group.outcome;
+        let mut errors: Vec<_> = outcome.errors.into_iter().collect();
+        errors.sort_unstable();
+        let fates = FATES.iter().zip(outcome.unanswered);
+        let stages = group.stages.into_iter();
+        RequestGroup {
+            label,
+            pid,
+            lacks,
+            others,
+            comm: group.comm.to_string(),
+            requests: group.requests,
+            begun: group.begun,
+            whole: group.whole.into(),
+            latency: group.latency.into(),
+            stages: stages.map(|(stage, ns)| (stage.name(), ns)).collect(),
+            answered: outcome.answered,
+            errors,
+            negative: outcome.negative,
+            unanswered: fates
+                .filter(|(_, requests)| *requests > 0)
+                .map(|((_, name), requests)| (*name, requests))
+                .collect(),
+            slowest: group.slowest.and_then(|(_, unique)| known(unique)),
+        }
+    }
+}
+
+/// `by`: name of the grouping, and labels of processes for "label". `listing`: order of groups, and how many to list.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn groups<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    wanted: (Vec<String>, u64, Option<Text>),
+    mounts: HashMap<u64, Text>,
+    by: (String, HashMap<i32, Text>),
+    listing: (String, usize),
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let mounts = Text::all(mounts);
+    let wanted = wanted_of(wanted, mounts.clone())?;
+    let labels = by.1.into_iter();
+    let labels = labels.map(|(pid, label)| (pid, label.0.into())).collect();
+    let by = match &by.0[..] {
+        "file" => By::File,
+        "directory" => By::Directory,
+        "process" => By::Process,
+        "comm" => By::Comm,
+        "label" => By::Label(labels),
+        "" => By::One,
+        other => return Err(PyValueError::new_err(format!("by what? {other}"))),
+    };
+    let order = match &listing.0[..] {
+        "time" => Order::Time,
+        "requests" => Order::Requests,
+        "slowest" => Order::Slowest,
+        "errors" => Order::Errors,
+        other => return Err(PyValueError::new_err(format!("no such order: {other}"))),
+    };
+    let mut groups = Groups::new(by, wanted, mounts, question.filters());
+    let mut dict = question.tell(py, &mut groups)?;
+    if groups.again() {
+        dict = question.tell(py, &mut groups)?;
+    }
+    dict.set_item("pathless", groups.pathless)?;
+    let listed = py.detach(|| groups.finish(order, listing.1));
+    let rows = listed.groups.into_iter();
+    let rows = rows.map(|(key, group)| RequestGroup::new(Some(key), group, 0));
+    dict.set_item("groups", rows.collect::<Vec<_>>())?;
+    let others = listed.others;
+    let others = others.map(|(group, number)| RequestGroup::new(None, group, number));
+    dict.set_item("others", others)?;
+    dict.set_item("full", listed.full)?;
+    Ok(dict)
+}
