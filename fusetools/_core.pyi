@@ -547,6 +547,49 @@ class RequestGroup:
     unanswered: list[tuple[str, int]]
     slowest: int | None
 
+class CachedCalls:
+    """System calls by the number of their requests; `seen`: those without a request are, too."""
+
+    syscall: str
+    none: int
+    one: int
+    several: int
+    requests: int
+    seen: bool
+
+class Questions:
+    """Requests that ask, as in `fusetools.results.cache.AskedAgain`. Times are in ns."""
+
+    operation: str
+    negative: bool
+    requests: int
+    ns: int
+    keys: int
+    again: int
+    soonest: int | None
+    p50: int | None
+    p99: int | None
+    saved: list[int]
+
+class CachedTransfers:
+    """Reads or writes, as in `fusetools.results.cache.Transfer`."""
+
+    operation: str
+    waits: bool
+    requests: int
+    sized: int
+    bytes: int
+    largest: int
+    placed: int
+    in_order: int
+    again: int
+
+class Caches(Answer):
+    calls: list[CachedCalls]
+    asked: list[Questions]
+    transfers: list[CachedTransfers]
+    unknown: int
+
 class Groups(Answer):
     groups: list[RequestGroup]
     others: RequestGroup | None
@@ -848,6 +891,9 @@ def whatif(
 ) -> WhatIf:
     """Replay the requests. ``change``: threads, and timeouts in ns of names, attributes and names
     that do not exist; 0: as recorded."""
+
+def caches(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Caches:
+    """Count what the kernel's caches save."""
 
 def groups(
     path: str | PathLike[str],

@@ -23,6 +23,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 
 if TYPE_CHECKING:
+    from fusetools.results.cache import Cache
     from fusetools.results.count import Counts
     from fusetools.results.errors import Errors
     from fusetools.results.export import Exported
@@ -223,6 +224,12 @@ class Recording:
         from fusetools.answers.why import why
 
         return why(self._source, filters or Filters())
+
+    def cache(self, filters: Filters | None = None) -> Cache:
+        """Return what the kernel's caches save: calls without a request, what is asked again."""
+        from fusetools.answers.cache import cache
+
+        return cache(self._source, filters or Filters())
 
     def whatif(self, settings: Sequence[str], filters: Filters | None = None) -> WhatIf:
         """Replay the requests with other limits, each NAME=NUMBER, as `fusetools whatif` does."""

@@ -38,6 +38,8 @@ COMMANDS = {
     "show": "Print one request's story: what its caller and the daemon did, line by line.",
     "errors": "Print which errors requests were answered with, and how many lookups found nothing.",
     "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
+    "cache": "Print what the kernel's caches save: calls without a request, what is asked or read "
+    "again.",
     "whatif": "Print how long callers would wait with more threads, or with longer timeouts.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "flame": "Draw a flame graph: what ran, what was waited for, or both across requests.",

@@ -33,6 +33,7 @@ RUNS = {
     "show": "show {unique}",
     "errors": "errors",
     "queue": "queue",
+    "cache": "cache",
     "whatif": "whatif threads=4 attr_timeout=60",
     "diff": "diff {demo} {demo} --per second",
     "flame": "flame --offcpu",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.results import units
+from fusetools.results.cache import Cache
 from fusetools.results.compare import Compared
 from fusetools.results.count import Counts
 from fusetools.results.diff import Differences
@@ -45,6 +46,7 @@ from fusetools.results.whatif import WhatIf
 from fusetools.results.why import Why
 
 ANSWERS: dict[str, type] = {
+    "cache": Cache,
     "compare": Compared,
     "count": Counts,
     "diff": Differences,

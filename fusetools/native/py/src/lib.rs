@@ -1,6 +1,7 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
 mod btf;
+mod cache;
 mod catalogue;
 mod flame;
 mod groups;
@@ -625,6 +626,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(whatif::whatif, module)?)?;
     module.add_function(wrap_pyfunction!(groups::groups, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::caches, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;
     module.add_class::<now::Now>()?;

@@ -57,7 +57,7 @@ impl Question {
         &self.filters
     }
 
-    fn arch(&self) -> Arch {
+    pub(crate) fn arch(&self) -> Arch {
         Arch::new(self.reader.arch().as_deref())
     }
 

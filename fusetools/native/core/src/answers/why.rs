@@ -23,8 +23,8 @@ use crate::requests::named::{Known, Listener};
 use crate::requests::names::{Names, Path};
 use crate::requests::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story, FATES, REFUSED};
 
-pub(crate) use asked::Asked;
 use asked::Sizes;
+pub(crate) use asked::{changes, size_of, Asked};
 pub use asked::{Again, Class, Transfers, CLASSES};
 use flights::Flights;
 pub use flights::InFlight;

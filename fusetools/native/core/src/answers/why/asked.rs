@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::answers::stages::Durations;
 use crate::events::ABSENT;
 use crate::operations::Operation;
 use crate::requests::named::Known;
@@ -42,6 +43,8 @@ pub struct Again {
     pub saved: [u64; TIMEOUTS.len()],
     /// Time of the requests that 1 s would have saved.
     pub saved_ns: u64,
+    /// Time since the last answer, where nothing had changed in between.
+    pub after: Durations,
     /// Files, or directories with a name in them, by number of requests.
     pub most: Vec<(u32, Option<Arc<str>>, u64)>,
 }
@@ -55,6 +58,8 @@ struct Question {
     node: u32,
     name: Option<Arc<str>>,
     requests: u64,
+    /// Time of the last answer; ABSENT: there is none.
+    answered: u64,
     /// Time when the answer came that a cache with each timeout would hold.
     held: [u64; TIMEOUTS.len()],
 }
@@ -106,6 +111,7 @@ impl Asked {
             keys: 0,
             saved: [0; TIMEOUTS.len()],
             saved_ns: 0,
+            after: Durations::default(),
             most: Vec::new(),
         });
         sum.requests += 1;
@@ -121,11 +127,16 @@ impl Asked {
                     node,
                     name: name.cloned(),
                     requests: 0,
+                    answered: ABSENT,
                     held: [ABSENT; TIMEOUTS.len()],
                 }
             });
             question.requests += 1;
             let changed = self.changed.get(&node).copied().unwrap_or(0);
+            let answered = std::mem::replace(&mut question.answered, end);
+            if answered != ABSENT && changed <= answered {
+                sum.after.add(begin.saturating_sub(answered));
+            }
             for (at, timeout) in self.timeouts.iter().enumerate() {
                 let held = question.held[at];
                 let fresh =
@@ -149,7 +160,7 @@ impl Asked {
         (class, again)
     }
 
-    pub(super) fn finish(self) -> Vec<Again> {
+    pub(crate) fn finish(self) -> Vec<Again> {
         let mut sums = self.sums;
         let mut questions: Vec<_> = self.questions.into_iter().collect();
         questions.sort_by(|(a, x), (b, y)| (y.requests, a).cmp(&(x.requests, b)));
@@ -176,7 +187,7 @@ fn is_asked(operation: Operation) -> bool {
 }
 
 /// Return whether answers about the request's file or directory may be others after it.
-fn changes(operation: Operation) -> bool {
+pub(crate) fn changes(operation: Operation) -> bool {
     matches!(
         operation.name(),
         "write"
@@ -333,7 +344,7 @@ impl Sizes {
 }
 
 /// Return the bytes requested or written; ABSENT if unknown.
-fn size_of(known: &Known<'_>, name: &str) -> u64 {
+pub(crate) fn size_of(known: &Known<'_>, name: &str) -> u64 {
     // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
     const OUT: u64 = 16;
     const WRITE: u64 = 80;

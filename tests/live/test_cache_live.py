@@ -1,0 +1,40 @@
+"""fusetools cache on a live recording of settable calls."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from recording import opened
+from sample import Mounter
+
+pytestmark = pytest.mark.live
+CALLER = """
+import contextlib, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+for _ in range(211):
+    os.pread(file, 4096, 0)
+for _ in range(53):
+    with contextlib.suppress(OSError):
+        os.getxattr(file, "user.x")
+for _ in range(101):
+    os.stat(sys.argv[2])
+"""
+
+
+def test_calls_are_split_by_their_requests(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount(kernel_cache=60)
+    files = [mount.path / "dir-01" / name for name in ("file-001", "file-002")]
+    recording = opened(tmp_path / "perf.data", [mount], sys.executable, "-c", CALLER, *files)
+    found = recording.cache()
+    calls = {row.syscall: row for row in found.calls}
+    # The first one fills the page cache, by read-ahead or by a read that it waits for.
+    assert calls["pread64"].calls == 211 and calls["pread64"].none in (210, 211)
+    xattr = calls["fgetxattr"]
+    assert (xattr.calls, xattr.none, xattr.one, xattr.requests) == (53, 0, 53, 53)
+    # Calls with a path are seen by their requests only.
+    assert all(calls[name].none is None for name in calls if name in ("newfstatat", "stat"))
+    again = {row.operation: row for row in found.asked if not row.negative}["getxattr"]
+    assert (again.requests, again.questions, again.again) == (53, 1, 52)
+    assert again.saved[1].requests == 52
