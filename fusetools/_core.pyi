@@ -249,6 +249,7 @@ class Ask(TypedDict, total=False):
     filters: Filters
     operations: Sequence[str]
     kallsyms: str  # file with the recorded kernel's symbols, instead of those in the recording
+    debug: str  # directory with debug files by build id, for what has no name otherwise
     symfs: str  # directory with programs' files, instead of the symbols in the recording
 
 class Flame(Answer):
@@ -278,6 +279,7 @@ class Flame(Answer):
     # Files with nameless addresses: without any symbols, and with some symbols.
     without_symbols: list[str]
     stripped: list[str]
+    nameless_ids: list[str]  # build ids of such files
     generated: list[str]
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool

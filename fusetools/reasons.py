@@ -99,6 +99,7 @@ class Code(str, Enum):
     COPIES_NOT_UNWOUND = "copies_not_unwound"
     FILES_NOT_FOUND = "files_not_found"
     FILES_STRIPPED = "files_stripped"
+    DEBUGINFOD_SLOW = "debuginfod_slow"
     GENERATED_UNNAMED = "generated_unnamed"
     STACKS_CUT = "stacks_cut"
     STACKS_WITHOUT_TABLES = "stacks_without_tables"
@@ -955,7 +956,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.FILES_STRIPPED: (
         lambda words: f"no symbols for a part of {_files(words)}",
-        "record with their debug symbols installed",
+        "record with their debug symbols installed, or set DEBUGINFOD_URLS (debuginfod-find(1))",
+    ),
+    Code.DEBUGINFOD_SLOW: (
+        lambda words: f"no debug symbols for {words.counted('files', 'file')}",
+        lambda words: f"the servers in DEBUGINFOD_URLS took over {_seconds(words, 'limit_ns')}",
     ),
     Code.GENERATED_UNNAMED: (
         lambda words: f"no names of code that {_files(words, 'processes')} generated",

@@ -17,6 +17,7 @@ tests=(
   python3-dev                 # Rust's tests of the binding
   libtraceevent1              # the reference decoder
   zstd                        # the compressed recordings
+  debuginfod                  # a server of debug files
   elfutils                    # separate debug files
   hyperfine                   # the reference clock of `overhead`; the benchmarks
   mandoc                      # checks the man pages

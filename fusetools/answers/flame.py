@@ -14,6 +14,7 @@ from fusetools.answers.graph import graph as call_graph
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.errors import Error
+from fusetools.host.debuginfod import SECONDS, debug_files
 from fusetools.host.files import answers
 from fusetools.reasons import Code, Reason
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
@@ -57,6 +58,13 @@ def flame(
     )
     by_perf = ask["graph"] != graph
     answer = source.query(core.native.flame, probes, ask)
+    unasked = 0
+    with debug_files(answer["nameless_ids"]) as found:
+        if found:
+            unasked = found.unasked
+            if found.files:
+                ask["debug"] = str(found.folder)
+                answer = source.query(core.native.flame, probes, ask)
     selection = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
     selection += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
     daemons = [mount.comm for mount in session.mounts if mount.comm]
@@ -67,6 +75,9 @@ def flame(
         if kind:
             kinds[name] = kind
     notes = [*_notes(source, graph, answer, symfs)]
+    if unasked:
+        figures = {"files": unasked, "limit_ns": round(1e9 * SECONDS)}
+        notes.append(Reason(Code.DEBUGINFOD_SLOW, {}, figures))
     stacks = answer["stacks"]
     if graph == "on-cpu":
         units = dict(source.described["samples"])

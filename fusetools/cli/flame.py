@@ -9,6 +9,7 @@ import click
 
 from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
 from fusetools.errors import Error
+from fusetools.host import debuginfod
 from fusetools.output import Output
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     "--symfs",
     metavar="DIR",
     help="Name user functions by program files below DIR (/ for this host).  [default: the "
-    "recording's own]",
+    "recording's own; then debuginfod's, if DEBUGINFOD_URLS is set]",
 )
 @recording_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; draw nothing without -o.")
@@ -129,6 +130,8 @@ def command(
     if output is None and not as_json:
         output = "flame.html"
     target = None if output is None else Output(output)
+    if debuginfod.program():
+        click.echo("fusetools: asking debuginfod for the names of functions …", err=True)
     shown = stacks(path)
     earlier = stacks(before) if before else None
     from fusetools.render.text import flame as text

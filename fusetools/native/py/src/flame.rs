@@ -48,6 +48,7 @@ pub fn selection_of(dict: &Bound<'_, PyDict>) -> PyResult<Selection> {
             "workload" => selection.workload = value.extract()?,
             "operations" => selection.operations = value.extract()?,
             "kallsyms" => selection.kallsyms = value.extract()?,
+            "debug" => selection.debug = value.extract()?,
             "symfs" => selection.symfs = value.extract()?,
             "filters" => selection.filters = filters_of(value.cast::<PyDict>()?)?,
             other => return Err(no_such("question", other)),
@@ -90,6 +91,7 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("user", named(flame.user))?;
     dict.set_item("without_symbols", flame.without_symbols)?;
     dict.set_item("stripped", flame.stripped)?;
+    dict.set_item("nameless_ids", flame.nameless_ids)?;
     dict.set_item("generated", flame.generated)?;
     dict.set_item("copied", flame.copied)?;
     dict.set_item("full", flame.full)

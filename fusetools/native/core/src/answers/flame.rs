@@ -80,6 +80,8 @@ pub struct Selection {
     pub kallsyms: Option<PathBuf>,
     /// Directory below which the files of programs are, instead of what the recording has of them.
     pub symfs: Option<PathBuf>,
+    /// Directory with debug files in usr/lib/debug/.build-id.
+    pub debug: Option<PathBuf>,
 }
 
 /// Number of events, and the sum of their ns.
@@ -138,6 +140,8 @@ pub struct Flame {
     /// Files with unnamed addresses: without any symbols in the recording (or the directory); with some symbols.
     pub without_symbols: Vec<String>,
     pub stripped: Vec<String>,
+    /// Build ids in hexadecimal of files with functions that have no name.
+    pub nameless_ids: Vec<String>,
     /// Names of processes that generated code without names.
     pub generated: Vec<String>,
     /// Samples hold copies of user stacks that were not unwound.
@@ -726,6 +730,7 @@ impl<'a> Engine<'a> {
             user: frames.user_named,
             without_symbols: frames.nameless_files(false),
             stripped: frames.nameless_files(true),
+            nameless_ids: frames.nameless_ids(),
             generated: frames.nameless_processes(),
             copied: self.copied,
             full: self.fold.full || !whole,
@@ -759,11 +764,14 @@ fn frames_of<'a>(reader: &'a Reader, selection: &Selection) -> Result<Frames<'a>
     };
     let mut programs = Programs::default();
     programs.read(text);
-    let files = selection.symfs.as_ref().map(|root| Files {
+    let below = |root: &PathBuf| Files {
         root: root.clone(),
         ..Files::default()
-    });
-    Ok(Frames::new(kernel, programs, files))
+    };
+    let files = selection.symfs.as_ref().map(below);
+    let mut frames = Frames::new(kernel, programs, files);
+    frames.debug = selection.debug.as_ref().map(below);
+    Ok(frames)
 }
 
 /// Read the kernel's symbols from a kallsyms that a user named. Error: they are of another kernel than the recorded

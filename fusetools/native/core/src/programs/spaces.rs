@@ -103,6 +103,8 @@ pub struct Spaces {
     pub names: Vec<Box<str>>,
     numbers: FxHashMap<Box<str>, u32>,
     versions: u64,
+    /// Offset of each file's executable mappings, by its number; None if they have several.
+    offsets: FxHashMap<u32, Option<u64>>,
     /// Kernel and modules, named as in perf ("[kernel.kallsyms]_text", "[fuse]").
     pub kernel: Vec<Map>,
 }
@@ -140,6 +142,8 @@ impl Spaces {
                 if number == next {
                     self.files.push(file);
                 }
+                let offset = self.offsets.entry(number).or_insert(Some(map.offset));
+                *offset = offset.filter(|&known| known == map.offset);
                 self.versions += 1;
                 let space = Arc::make_mut(self.processes.entry(map.pid).or_default());
                 space.version = self.versions;
@@ -185,6 +189,11 @@ impl Spaces {
             // An exit changes nothing: the thread's last switch comes after it.
             _ => {}
         }
+    }
+
+    /// Return the offset at which a file's code is mapped, by the file's number. None if it is not the same everywhere.
+    pub fn offset(&self, file: u32) -> Option<u64> {
+        self.offsets.get(&file).copied().flatten()
     }
 
     pub fn of(&self, pid: i32) -> Option<&Arc<Space>> {
@@ -250,6 +259,18 @@ mod tests {
         assert_eq!(spaces.of(1).unwrap().mappings.len(), 1);
         spaces.push(&map(1, u64::MAX - 5, 100, 0, "beyond"), &none);
         assert_eq!(place(&spaces, 1, u64::MAX - 1), None);
+    }
+
+    #[test]
+    fn code_has_an_offset_if_it_is_the_same_everywhere() {
+        let mut spaces = Spaces::default();
+        let none = FxHashMap::default();
+        spaces.push(&map(1, 100, 100, 4096, "a"), &none);
+        spaces.push(&map(2, 500, 100, 4096, "a"), &none);
+        assert_eq!(spaces.offset(0), Some(4096));
+        spaces.push(&map(2, 900, 100, 8192, "a"), &none);
+        spaces.push(&map(3, 900, 100, 4096, "a"), &none);
+        assert_eq!((spaces.offset(0), spaces.offset(1)), (None, None));
     }
 
     #[test]

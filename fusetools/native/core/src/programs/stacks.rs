@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::events::Chain;
-use crate::programs::elf;
+use crate::programs::elf::{self, hex};
 use crate::programs::files::{Files, VDSO};
 use crate::programs::functions::Programs;
 use crate::programs::generated::{self, is_generated};
@@ -64,6 +64,9 @@ pub struct Frames<'a> {
     kernel: Option<Kernel<'a>>,
     programs: Programs,
     host: Option<Files>,
+    /// Debug files by build id, for functions that nothing else names.
+    pub debug: Option<Files>,
+    debug_tables: FxHashMap<u32, Option<Table>>,
     /// Kernel modules of the recording: start, end, name.
     modules: Vec<(u64, u64, String)>,
     /// Functions by file of the recording's spaces.
@@ -110,6 +113,8 @@ impl<'a> Frames<'a> {
             kernel,
             programs,
             host: files,
+            debug: None,
+            debug_tables: FxHashMap::default(),
             modules: Vec::new(),
             tables: FxHashMap::default(),
             files: Vec::new(),
@@ -367,7 +372,15 @@ impl<'a> Frames<'a> {
         // Other paths are no files: "[heap]", "//anon".
         let counted = mapped.path.starts_with('/') && !mapped.path.starts_with("//");
         self.user_named.addresses += u64::from(counted);
-        let name = match table.as_ref().and_then(|table| table.name(place)) {
+        let debug = &self.debug;
+        let more = self.debug_tables.entry(file);
+        let by_id = || {
+            let id = id_of(mapped, table.as_ref());
+            Table::by_id(&id, debug.as_ref()?, spaces.offset(file)?)
+        };
+        let name = table.as_ref().and_then(|table| table.name(place));
+        let name = name.or_else(|| more.or_insert_with(by_id).as_ref()?.name(place));
+        let name = match name {
             Some(name) => tidy(&elf::demangle(name)).into_owned(),
             None => {
                 if counted {
@@ -428,6 +441,24 @@ impl<'a> Frames<'a> {
         let files = self.nameless.iter().filter(of);
         let paths: BTreeSet<&String> = files.map(|&f| &self.files[f as usize].path).collect();
         paths.into_iter().cloned().collect()
+    }
+
+    /// Return the build ids of files with addresses that have no name.
+    pub fn nameless_ids(&self) -> Vec<String> {
+        let id = |file: &u32| {
+            let table = self.tables.get(file).and_then(Option::as_ref);
+            id_of(&self.files[*file as usize], table)
+        };
+        let ids: BTreeSet<String> = self.nameless.iter().map(id).collect();
+        ids.into_iter().filter(|id| !id.is_empty()).collect()
+    }
+}
+
+/// Return the build id of a mapped file in hexadecimal, "" if it is unknown. `table`: its symbols, if there are any.
+fn id_of(mapped: &MappedFile, table: Option<&Table>) -> String {
+    match mapped.build_id.is_empty() {
+        true => table.map_or(String::new(), |table| table.build_id.clone()),
+        false => hex(&mapped.build_id),
     }
 }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use object::elf::{
-    FileHeader32, FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC,
-    STT_GNU_IFUNC, STT_NOTYPE, STV_HIDDEN, STV_INTERNAL,
+    FileHeader32, FileHeader64, EM_386, EM_X86_64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB,
+    STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_HIDDEN, STV_INTERNAL,
 };
 use object::read::elf::{
     FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
@@ -222,6 +222,24 @@ impl Table {
         Some(debug.unwrap_or_else(|| Table::new(build_id, main.functions)))
     }
 
+    /// Read the symbols of the debug file below `files` that has the file's build id. `offset`: where in the file that
+    /// runs its code is mapped from, which a debug file does not tell. None: there is none, or the file is not known to
+    /// have its code in one segment of pages of 4 KiB.
+    pub fn by_id(build_id: &str, files: &Files, offset: u64) -> Option<Table> {
+        let (first, rest) = build_id.split_at_checked(2)?;
+        let place = format!("usr/lib/debug/.build-id/{first}/{rest}.debug");
+        let image = files.open_debug(&files.root.join(place), build_id)?;
+        let (start, size) = match FileKind::parse(&image[..]).ok()? {
+            FileKind::Elf64 => code_of::<FileHeader64<Endianness>>(&image),
+            FileKind::Elf32 => code_of::<FileHeader32<Endianness>>(&image),
+            _ => None,
+        }?;
+        let page = start % PAGE;
+        let code = (start - page, size.checked_add(page)?, offset);
+        let debug = Elf::parse_placed(&image, Some(&[code]))?;
+        (debug.symtab).then(|| Table::new(build_id.to_owned(), debug.functions))
+    }
+
     /// Read the symbols of the debug file with that build id. `main`: the file that runs, which defines where in it an
     /// address lies.
     fn debug(
@@ -298,6 +316,21 @@ impl Table {
         let mut near = self.functions[at.saturating_sub(8)..at].iter().rev();
         near.find(|f| offset < f.end)
     }
+}
+
+/// Return the address and the size in memory of the only executable segment. None: there are several, or pages may be
+/// larger than PAGE.
+fn code_of<Class: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<(u64, u64)> {
+    let header = Class::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    if ![EM_X86_64, EM_386].contains(&header.e_machine(endian)) {
+        return None;
+    }
+    let segments = header.program_headers(endian, data).ok()?.iter();
+    let mut code = segments
+        .filter(|s| s.p_type(endian) == PT_LOAD && s.p_flags(endian).contains(PF_X))
+        .map(|s| (s.p_vaddr(endian).into(), s.p_memsz(endian).into()));
+    code.next().filter(|_| code.next().is_none())
 }
 
 /// Return whether perf prefers `a` to `b`, two symbols of one address.

@@ -1,0 +1,60 @@
+"""Debug files from debuginfod-find(1): whom it is asked for, and within which time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusetools.host import debuginfod
+
+IDS = ("ab01", "cd02", "no-id", "../../x", "ef03")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A debuginfod-find that has a file of ab01 and of ef03, and sleeps for ee04."""
+    path = tmp_path / "bin" / "debuginfod-find"
+    path.parent.mkdir()
+    path.write_text(
+        f"#!/bin/sh\necho $* >>{tmp_path}/asked\ncase $2 in\n"
+        f"ab01|ef03) touch {tmp_path}/$2; echo {tmp_path}/$2;;\n"
+        "ee04) exec sleep 60;;\n*) exit 1;;\nesac\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=":")
+    monkeypatch.setenv("DEBUGINFOD_URLS", "http://127.0.0.1:1")
+    return path
+
+
+def test_files_are_found_by_build_id(program: Path, tmp_path: Path) -> None:
+    with debuginfod.debug_files(IDS) as found:
+        assert found and (found.files, found.unasked) == (2, 0)
+        links = {
+            str(path.relative_to(found.folder)): path.resolve().name
+            for path in found.folder.rglob("*.debug")
+        }
+    assert links == {
+        "usr/lib/debug/.build-id/ab/01.debug": "ab01",
+        "usr/lib/debug/.build-id/ef/03.debug": "ef03",
+    }
+    assert not found.folder.exists()
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["debuginfo ab01", "debuginfo cd02", "debuginfo ef03"]
+
+
+def test_a_server_that_is_slow_has_a_limit(program: Path) -> None:
+    with debuginfod.debug_files(("ab01", "ee04", "ef03"), seconds=1.0) as found:
+        assert found and (found.files, found.unasked) == (1, 2)
+
+
+def test_nobody_is_asked_without_servers(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for urls in ("", " "):
+        monkeypatch.setenv("DEBUGINFOD_URLS", urls)
+        with debuginfod.debug_files(IDS) as found:
+            assert found is None
+    monkeypatch.setenv("DEBUGINFOD_URLS", "http://127.0.0.1:1")
+    program.unlink()
+    monkeypatch.setenv("PATH", str(program.parent))
+    with debuginfod.debug_files(IDS) as found:
+        assert found is None
