@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from fusetools.record.job import Job
 from fusetools.session import MOST_PROCESSES, Process
 
 _MOST_BYTES = 1 << 18  # in a recording
+_EVERY = 1.0  # seconds
 
 
 class Owners:
@@ -29,9 +31,16 @@ class Owners:
         self._noted: dict[int, Owner | None] = {}  # None: a kernel thread, ended, or ambiguous
         self._young: set[int] = set()
         self._ended: set[int] = set()
+        self._due = 0.0
+
+    def meanwhile(self) -> None:
+        """Look once a second, however often this is called."""
+        if time.monotonic() >= self._due:
+            self.look()
 
     def look(self) -> None:
         """Note the processes that are new."""
+        self._due = time.monotonic() + _EVERY
         pids = {int(pid) for pid in Files(Path("/")).list("/proc") if pid.isdecimal()}
         for pid in self._ended & pids:  # two processes had this number
             self._noted[pid] = None

@@ -415,7 +415,7 @@ def wait_for(
         if left <= 0 or recorders.too_large():
             return
         if owners:
-            owners.look()
+            owners.meanwhile()
         if slices and not recorders.died:
             left = min(left, slices.go_on())
         if not callers.pass_on(arrived(left)):

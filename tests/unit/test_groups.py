@@ -359,4 +359,12 @@ def test_processes_are_noted_once_and_once_more_before_they_run_their_own_progra
     proc.pids[6] = Owner(9, False, "cat", "cat", 0, "/", "")
     noted.look()
     assert noted.processes([6], None) == ()
+    looks = len(proc.asked)
+    proc.pids[7] = Owner(9, False, "cat", "cat", 0, "/", "")
+    noted._due = float("inf")
+    noted.meanwhile()
+    assert len(proc.asked) == looks
+    noted._due = 0.0
+    noted.meanwhile()
+    assert proc.asked[looks:] == [[7]] and noted._due > 0
     assert noted.size >= len(json.dumps([vars(p) for p in noted.processes([1, 5], None)]))
