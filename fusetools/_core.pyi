@@ -592,6 +592,10 @@ class Caches(Answer):
     transfers: list[CachedTransfers]
     unknown: int
 
+class Heat(Answer):
+    column: int  # ns
+    rows: list[tuple[int, int, list[int]]]  # from, to in ns, requests by column
+
 class Groups(Answer):
     groups: list[RequestGroup]
     others: RequestGroup | None
@@ -896,6 +900,15 @@ def whatif(
 
 def caches(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Caches:
     """Count what the kernel's caches save."""
+
+def heat(
+    path: str | PathLike[str],
+    catalogue: Rows,
+    filters: Filters,
+    operations: list[str],
+    columns: int,
+) -> Heat:
+    """Count requests by the time of their begin and by their duration."""
 
 def groups(
     path: str | PathLike[str],

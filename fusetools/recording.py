@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fusetools.results.flame import Stacks
     from fusetools.results.graph import Graph, GraphCalls
     from fusetools.results.groups import Groups
+    from fusetools.results.heat import Heat
     from fusetools.results.hist import Histograms
     from fusetools.results.queue import Queue
     from fusetools.results.show import Shown
@@ -82,6 +83,12 @@ class Recording:
         from fusetools.answers.hist import hist
 
         return hist(self._source, patterns, layers, filters or Filters(), corrected)
+
+    def heat(self, *patterns: str, columns: int = 60, filters: Filters | None = None) -> Heat:
+        """Return the requests of matching operations by begin (``columns``) and latency."""
+        from fusetools.answers.heat import heat
+
+        return heat(self._source, patterns, filters or Filters(), columns)
 
     def counts(
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None

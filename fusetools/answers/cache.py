@@ -1,4 +1,4 @@
-"""What the kernel's caches save, as far as a recording shows it."""
+"""The kernel's caches: what they save, as far as a recording shows it."""
 
 from __future__ import annotations
 

@@ -23,12 +23,15 @@ from fusetools.cli.options import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from fusetools.answers.filters import Filters
+
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|FUNCTION|GLOB]...")
 @recording_options
 @by_option()
 @unit_option
+@click.option("--over-time", is_flag=True, help="Print a map of latency over time.")
 @click.option(
     "--style",
     type=click.Choice(["cvmfs"]),
@@ -45,6 +48,7 @@ def command(
     layers: tuple[str, ...],
     by: str | None,
     unit: str | None,
+    over_time: bool,
     style: str | None,
     overhead: bool,
     corrected: bool,
@@ -56,6 +60,8 @@ def command(
     Without an operation, prints a summary of all, most calls first. With operations (lookup,
     cvmfs_lookup, 'read*'), prints the summary and a log2 histogram of each, in every layer.
 
+    With --over-time, prints a map of latency over time.
+
     With --by, prints the latency of requests by file, process, and so on.
     """
     either(corrected, overhead)
@@ -66,6 +72,9 @@ def command(
     if style:
         layers = ("daemon",)
     chosen = filters(options)
+    if over_time:
+        _over_time(path, patterns, chosen, as_json, layers or by or style or overhead or corrected)
+        return
     if by:
         if style or overhead or layers:
             used = "--style" if style else "--overhead" if overhead else "--layer"
@@ -91,3 +100,22 @@ def command(
         from fusetools.render.text.hist import render
 
         say(render(result, unit or "", bool(patterns), layers, overhead))
+
+
+def _over_time(
+    path: str, patterns: tuple[str, ...], chosen: Filters, as_json: bool, others: object
+) -> None:
+    if others:
+        raise click.UsageError(
+            "--over-time shows requests: it excludes --layer, --by, --style, --overhead, "
+            "--corrected"
+        )
+    result = opened(path).heat(*patterns, filters=chosen)
+    if as_json:
+        from fusetools.render.json.answer import render as to_json
+
+        say(to_json("hist", result))
+    else:
+        from fusetools.render.text.heat import render
+
+        say(render(result))

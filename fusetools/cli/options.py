@@ -271,7 +271,7 @@ def say(text: str) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏"), "#"))
-        text = text.translate(dict(zip(map(ord, "▁▂▃▄▅▆▇…"), "__--==#~")))
+        text = text.translate(dict(zip(map(ord, "▁▂▃▄▅▆▇…░▒▓"), "__--==#~.:+")))
         text = text.encode(encoding, "backslashreplace").decode(encoding)
     terminal = getattr(sys.stdout, "isatty", None)
     colours = terminal is not None and terminal() and not os.environ.get("NO_COLOR")

@@ -29,6 +29,7 @@ from fusetools.results.flame import Stacks
 from fusetools.results.flight import Written
 from fusetools.results.graph import Graph, GraphCall
 from fusetools.results.groups import Groups
+from fusetools.results.heat import Heat
 from fusetools.results.hist import Histograms
 from fusetools.results.merge import Merged
 from fusetools.results.overhead import Overhead
@@ -55,6 +56,7 @@ ANSWERS: dict[str, type] = {
     "flame": Stacks,
     "graph": Graph,
     "groups": Groups,
+    "heat": Heat,
     "hist": Histograms,
     "merge": Merged,
     "overhead": Overhead,
@@ -86,7 +88,7 @@ def schema(name: str) -> Schema:
     """Return the schema of a command's output, with all types that it needs."""
     made = _Made()
     answer = made.object_of(ANSWERS[name])
-    command = name.removesuffix("-dry-run")
+    command = "hist" if name == "heat" else name.removesuffix("-dry-run")
     recording: Schema = {"type": "null"}
     if "facts" in getattr(ANSWERS[name], "JSON_HIDDEN", ()):
         recording = made.reference(Facts)

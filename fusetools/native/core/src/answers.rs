@@ -7,6 +7,7 @@ pub mod daemons;
 pub mod export;
 pub mod flame;
 pub mod groups;
+pub mod heat;
 pub mod hist;
 pub mod now;
 pub mod offcpu;

@@ -5,6 +5,7 @@ mod cache;
 mod catalogue;
 mod flame;
 mod groups;
+mod heat;
 mod named;
 mod now;
 mod requests;
@@ -626,6 +627,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(whatif::whatif, module)?)?;
     module.add_function(wrap_pyfunction!(groups::groups, module)?)?;
+    module.add_function(wrap_pyfunction!(heat::heat, module)?)?;
     module.add_function(wrap_pyfunction!(cache::caches, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;

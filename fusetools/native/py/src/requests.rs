@@ -61,6 +61,14 @@ impl Question {
         Arch::new(self.reader.arch().as_deref())
     }
 
+    /// Return the selected time, from the first event to the last one.
+    pub(crate) fn span(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let info = py.detach(|| self.reader.scan(&[], &mut |_| {}));
+        let info = info.map_err(|error| read_error(&self.path, error))?;
+        let (begin, end) = self.filters.window(info.first);
+        Ok((begin.max(info.first), end.min(info.last)))
+    }
+
     /// Return the number of CPUs of the host, if known.
     pub(crate) fn cpus(&self) -> Option<usize> {
         self.reader.cpus().map(|cpus| cpus as usize)

@@ -57,7 +57,7 @@ impl Filters {
     }
 
     /// Return `from` and `to` on the recording's clock.
-    pub(crate) fn window(&self, first: u64) -> (u64, u64) {
+    pub fn window(&self, first: u64) -> (u64, u64) {
         (
             self.from.map_or(0, |from| first.saturating_add(from)),
             self.to.map_or(u64::MAX, |to| first.saturating_add(to)),
