@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
@@ -22,7 +22,23 @@ from fusetools.reasons import Code, Reason, of_daemon
 DAEMON_GROUP = "fuse_daemon"
 
 # (name, virtual address, size, file offset) as native.elf_functions returns them
-Symbols = Sequence["tuple[str, int, int, int]"]
+Symbol = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The functions of daemons' files.
+
+    ``functions``: of each file, by its host_path; ``plain``: plain names by mangled ones;
+    ``unreadable``: why a file's symbols could not be read, by its host_path; ``stepped``: places
+    "host_path:0xoffset" of functions whose probe is expensive, as the kernel single-steps the
+    instruction that the probe replaces.
+    """
+
+    functions: Mapping[str, Sequence[Symbol]] = field(default_factory=dict)
+    plain: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    stepped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -39,10 +55,8 @@ class Callbacks:
 def callbacks(
     facts: HostFacts,
     chosen: Sequence[Target],
-    symbols: Mapping[str, Symbols],
-    demangle: Mapping[str, str],
+    symbols: Symbols,
     calibration: Library | None = None,
-    unreadable: Mapping[str, str] | None = None,
     names: bool = True,
 ) -> Callbacks:
     """Return the probes for the ``chosen`` targets: see planner.plan().
@@ -56,7 +70,7 @@ def callbacks(
     nameless: list[int] = []
     for target in chosen:
         if target.groups:
-            target, new, why = _settled(facts, target, symbols, demangle, unreadable or {})
+            target, new, why = _settled(facts, target, symbols)
             probes += new
             if not _tell_names(new):
                 nameless.append(target.mount.connection)
@@ -88,18 +102,14 @@ def _tell_names(probes: Sequence[Probe]) -> bool:
 
 
 def _settled(
-    facts: HostFacts,
-    target: Target,
-    symbols: Mapping[str, Symbols],
-    demangle: Mapping[str, str],
-    unreadable: Mapping[str, str],
+    facts: HostFacts, target: Target, symbols: Symbols
 ) -> tuple[Target, list[Probe], list[Reason]]:
     """The target with its first probe set whose functions exist, and the probes."""
     assert target.probe_set is not None
     lacking: list[Reason] = []
     for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
         tried = replace(target, probe_set=probe_set, groups=groups, otherwise=())
-        probes, missing = _probes(facts, tried, symbols, demangle, unreadable)
+        probes, missing = _probes(facts, tried, symbols)
         calls = any(group.role == "call" for group, _ in groups) and not _is_generic(tried)
         wanted = "entry" if calls else "reply"
         if any(probe.role == wanted for probe in probes):
@@ -121,28 +131,22 @@ def _instead(lacking: Reason, calls: bool) -> Reason:
     return replace(lacking, subject=subject, fix=fix)
 
 
-def _probes(
-    facts: HostFacts,
-    target: Target,
-    symbols: Mapping[str, Symbols],
-    demangle: Mapping[str, str],
-    unreadable: Mapping[str, str],
-) -> tuple[list[Probe], list[Reason]]:
+def _probes(facts: HostFacts, target: Target, symbols: Symbols) -> tuple[list[Probe], list[Reason]]:
     probes: list[Probe] = []
     missing: list[Reason] = []
     mount = target.mount
     for group, library in target.groups:
         before = len(probes)
-        if why := _unreadable(mount, library, unreadable):
+        if why := _unreadable(mount, library, symbols.unreadable):
             missing.append(why)
             continue
         refused = no_returns(facts, library, target.mount)
-        functions = symbols.get(library.host_path, ())
+        functions = symbols.functions.get(library.host_path, ())
         if group.unless and any(group.unless.fullmatch(name) for name, *_ in functions):
             continue
         for name, address, _, offset in functions:
             base, variants = _variants(name) if not library.go else (name, set())
-            plain = demangle.get(name, base)
+            plain = symbols.plain.get(name, base)
             match = group.function.fullmatch(base) or group.function.fullmatch(plain)
             if not match or "part" in variants:
                 continue
@@ -286,10 +290,10 @@ def _distinct(probes: Sequence[Probe]) -> list[Probe]:
     return apart
 
 
-def _calibration(facts: HostFacts, library: Library, symbols: Mapping[str, Symbols]) -> list[Probe]:
+def _calibration(facts: HostFacts, library: Library, symbols: Symbols) -> list[Probe]:
     if no_returns(facts, library):
         return []
-    for name, address, _, offset in symbols.get(library.host_path, ()):
+    for name, address, _, offset in symbols.functions.get(library.host_path, ()):
         if name == CALIBRATION:
             entry = Probe(
                 event=f"{DAEMON_GROUP}:{CALIBRATION}",

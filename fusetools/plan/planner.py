@@ -91,22 +91,18 @@ def plan(
     facts: HostFacts,
     options: Options,
     chosen: Sequence[Target],
-    symbols: Mapping[str, Symbols],
-    demangle: Mapping[str, str],
+    symbols: Symbols,
     calibration: Library | None = None,
     comms: Mapping[int, Sequence[str]] | None = None,
     cgroup: bool = True,
-    unreadable: Mapping[str, str] | None = None,
 ) -> ProbePlan:
     """Return what to record of the ``chosen`` targets on this host.
 
-    ``symbols``: the functions of each library, by its host_path; ``demangle``: mangled name ->
-    plain name; ``calibration``: the library that exports CALIBRATION; ``comms``: the names of each
-    daemon's threads, by its pid; ``cgroup``: a cgroup separates the workload from other processes;
-    ``unreadable``: why a library's symbols could not be read, by its host_path. Raise Error if
-    nothing can be recorded.
+    ``symbols``: of the daemons' libraries; ``calibration``: the library that exports CALIBRATION;
+    ``comms``: the names of each daemon's threads, by its pid; ``cgroup``: a cgroup separates the
+    workload from other processes. Raise Error if nothing can be recorded.
     """
-    own = callbacks(facts, chosen, symbols, demangle, calibration, unreadable, options.names)
+    own = callbacks(facts, chosen, symbols, calibration, options.names)
     of = situation(facts, options, own, comms or {}, cgroup)
     parts = [collect(of) for collect in COLLECTORS]
     missing = (*own.missing, *of.missing, *(why for part in parts for why in part.missing))
@@ -122,9 +118,10 @@ def plan(
         # The process of each thread: ftrace shows only thread numbers.
         events.append(Event(THREADS))
         events = [replace(e, ftrace=not (e.stack or e.frequency or e.per_task)) for e in events]
+    probes = (*own.probes, *(probe for part in parts for probe in part.probes))
     return ProbePlan(
         targets=own.targets,
-        probes=(*own.probes, *(probe for part in parts for probe in part.probes)),
+        probes=probes,
         events=tuple(replace(e, per_task=True) if e.stack == "dwarf" else e for e in events),
         kernel_stacks=of.options.call_graph == "kernel",
         stack_bytes=options.stack_bytes,
@@ -135,4 +132,5 @@ def plan(
         functions=tuple(function for part in parts for function in part.functions),
         clock="mono" if "mono" in facts.clocks or not graph else "perf",
         missing=missing,
+        expensive=frozenset(p.event for p in probes if p.place in symbols.stepped),
     )

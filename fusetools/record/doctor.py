@@ -97,8 +97,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     try:
         targets = daemons.targets(alone, options, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
-        functions, plain, unreadable, _ = symbols.functions(files)
-        plan = planner.plan(alone, options, targets, functions, plain, unreadable=unreadable)
+        plan = planner.plan(alone, options, targets, symbols.functions(files))
     except Error as error:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)

@@ -58,8 +58,9 @@ def prepare(
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
     own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
-    functions, plain, unreadable, stepped = symbols.functions(libraries)
-    functions[own.path] = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
+    found = symbols.functions(libraries)
+    calibration = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
+    found = replace(found, functions={**found.functions, own.path: calibration})
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
         for target in targets
@@ -67,11 +68,7 @@ def prepare(
         if pid is not None
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
-    plan = planner.plan(
-        facts, options, targets, functions, plain, own, comms, has_cgroup, unreadable
-    )
-    expensive = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
-    return facts, replace(plan, expensive=expensive)
+    return facts, planner.plan(facts, options, targets, found, own, comms, has_cgroup)
 
 
 def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> None:

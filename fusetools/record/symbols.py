@@ -18,6 +18,7 @@ from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.mounts import MEMORY, PATIENCE
 from fusetools.host.rights import drop_privileges
+from fusetools.plan.callbacks import Symbol, Symbols
 
 KALLSYMS = "/proc/kallsyms"
 SECONDS = 20.0  # for a file's symbols, on a busy machine: 300 MB take 2
@@ -28,23 +29,15 @@ class _Answer(TypedDict, total=False):
     """``why`` alone: why the file cannot be read."""
 
     why: str
-    functions: list[tuple[str, int, int, int]]
+    functions: list[Symbol]
     stepped: list[int]
     plain: dict[str, str]
 
 
-def functions(
-    libraries: Iterable[tuple[Library, int | None]],
-) -> tuple[
-    dict[str, list[tuple[str, int, int, int]]], dict[str, str], dict[str, str], frozenset[str]
-]:
-    """(functions by the library's host_path, plain names by mangled ones, why a library could not
-    be read by its host_path, places "host_path:0xoffset" of functions whose probe is expensive,
-    as the kernel single-steps what it replaces).
-
-    ``libraries``: each with the pid whose root its debug file may lie under.
-    """
-    symbols: dict[str, list[tuple[str, int, int, int]]] = {}
+def functions(libraries: Iterable[tuple[Library, int | None]]) -> Symbols:
+    """Return the functions of libraries, each with the pid whose root its debug file may lie
+    under."""
+    symbols: dict[str, list[Symbol]] = {}
     plain: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     stepped: set[str] = set()
@@ -64,7 +57,7 @@ def functions(
             symbols[path] = [(str(n), int(a), int(s), int(o)) for n, a, s, o in answer["functions"]]
             plain.update(answer["plain"])
             stepped.update(f"{path}:0x{offset:x}" for offset in answer["stepped"])
-    return symbols, plain, unreadable, frozenset(stepped)
+    return Symbols(symbols, plain, unreadable, frozenset(stepped))
 
 
 def _asked(path: str, debug: str | None) -> _Answer | None:

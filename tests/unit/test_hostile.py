@@ -279,9 +279,9 @@ def test_symbols_of_odd_files(tmp_path: Path) -> None:
 
     def why() -> str:
         found = Library(path="x", host_path=str(library), inode=1, device="0:1")
-        functions, _, unreadable, _ = symbols.functions([(found, None)])
-        assert not functions
-        return unreadable[str(library)]
+        read = symbols.functions([(found, None)])
+        assert not read.functions
+        return read.unreadable[str(library)]
 
     library.write_bytes(b"no ELF")
     assert why() == "it is not an ELF file"
@@ -299,15 +299,15 @@ def test_symbols_of_a_file_that_hangs_are_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(symbols, "SECONDS", 0.2)
     monkeypatch.setattr(symbols, "open_regular", lambda _: signal.pause())
     found = Library(path="x", host_path="/x", inode=1, device="0:1")
-    _, _, unreadable, _ = symbols.functions([(found, None)])
+    unreadable = symbols.functions([(found, None)]).unreadable
     assert unreadable == {"/x": "its symbols take too long, or too much memory, to be read"}
 
 
 def test_symbols_are_those_of_the_core() -> None:
     own = Library(path=_core.__file__, host_path=_core.__file__, inode=0, device="")
-    functions, _, unreadable, _ = symbols.functions([(own, None)])
-    assert not unreadable
-    assert functions[_core.__file__] == _core.elf_functions(_core.__file__)
+    read = symbols.functions([(own, None)])
+    assert not read.unreadable
+    assert read.functions[_core.__file__] == _core.elf_functions(_core.__file__)
 
 
 def test_merging_is_given_up(tmp_path: Path) -> None:

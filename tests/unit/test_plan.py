@@ -20,6 +20,7 @@ from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
 from fusetools.plan import callbacks, collectors, daemons, planner, tasks
 from fusetools.plan.bundles import bundled
+from fusetools.plan.callbacks import Symbols
 from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
 from fusetools.plan.ftrace import THREADS, all_by_perf, by_perf
@@ -127,7 +128,7 @@ def make(
 ) -> ProbePlan:
     options = options or Options(Workload(("find",)))
     found = targets(facts, options, fs)
-    return planner.plan(facts, options, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
+    return planner.plan(facts, options, found, Symbols(symbols, PLAIN), OWN, cgroup=cgroup)  # type: ignore[arg-type]
 
 
 def filled(since: Since, only: Filter) -> str:
@@ -295,7 +296,7 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
     numbers = ranges(list(range(100_000, 900_000, 777)), RANGES)
     facts = replace(host(), pid_max=1 << 22)
     found = targets(facts, Options(Caller(1)))
-    plan = planner.plan(facts, Options(Caller(1)), found, SYMBOLS, PLAIN, OWN, names)
+    plan = planner.plan(facts, Options(Caller(1)), found, Symbols(SYMBOLS, PLAIN), OWN, names)
     since = Since(1 << 21, 1 << 22, numbers)
     filters = [filled(since, event.filter) for event in plan.events]
     assert any("2097152" in text for text in filters)
@@ -585,15 +586,26 @@ def test_a_library_that_cannot_be_read() -> None:
     other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
     facts = host("6.18", mount(), other)
     found = daemons.targets(facts, Options(), builtin())
-    plan = planner.plan(facts, Options(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
+    plan = planner.plan(facts, Options(), found, Symbols(SYMBOLS, PLAIN, {"/srv/x": "EIO"}), OWN)
     (lack,) = [one for one in plan.missing if one.code is Code.FILE_UNREADABLE]
     assert (lack.subject["part"], lack.subject["path"]) == ("daemon", "/x")
     assert lack.subject["message"] == "EIO"
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
-    plan = planner.plan(facts, Options(), daemons.targets(facts, Options(), builtin()), SYMBOLS, {})
+    plan = planner.plan(
+        facts, Options(), daemons.targets(facts, Options(), builtin()), Symbols(SYMBOLS)
+    )
     assert [m.subject["path"] for m in plan.missing if m.code is Code.FILE_UNNAMED] == ["/x"]
+
+
+def test_probes_on_instructions_that_the_kernel_steps_are_expensive() -> None:
+    facts = host()
+    found = daemons.targets(facts, Options(), builtin())
+    *_, offset = SYMBOLS[CALLBACKS.host_path][0]
+    stepped = frozenset({f"{CALLBACKS.host_path}:0x{offset:x}"})
+    plan = planner.plan(facts, Options(), found, Symbols(SYMBOLS, PLAIN, {}, stepped), OWN)
+    assert {probe.place for probe in plan.probes if probe.event in plan.expensive} == stepped
 
 
 def test_a_process_that_serves_other_mounts_too() -> None:
@@ -604,7 +616,7 @@ def test_a_process_that_serves_other_mounts_too() -> None:
     def shared(*paths: str) -> list[tuple[object, str]]:
         options = Options(mounts=paths)
         found = daemons.targets(facts, options, builtin())
-        plan = planner.plan(facts, options, found, SYMBOLS, PLAIN, OWN)
+        plan = planner.plan(facts, options, found, Symbols(SYMBOLS, PLAIN), OWN)
         shared_ones = [one for one in plan.missing if one.code is Code.DAEMON_SHARED]
         return [(one.subject, one.fix) for one in shared_ones]
 
@@ -784,7 +796,7 @@ def test_suffixes_of_compilers_are_ignored() -> None:
     facts = host()
     found = daemons.targets(facts, Options(), builtin())
     plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
-    plan = planner.plan(facts, Options(), found, symbols, plain)
+    plan = planner.plan(facts, Options(), found, Symbols(symbols, plain))
     entries = [p for p in plan.probes if p.role == "entry"]
     assert [p.address // 64 for p in entries if p.arguments] == [1, 3, 6]
     assert [p.address // 64 for p in entries if not p.arguments] == [4, 5]
@@ -801,7 +813,7 @@ def test_long_names_stay_apart() -> None:
     facts = host()
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
     found = daemons.targets(facts, Options(), (), chosen)
-    plan = planner.plan(facts, Options(), found, symbols, {})
+    plan = planner.plan(facts, Options(), found, Symbols(symbols))
     events = [p.event for p in plan.probes]
     assert len(set(events)) == 6 and all(len(e.partition(":")[2]) < 64 for e in events)
     assert {p.function for p in plan.probes} == {n.partition("::")[2] for n in names}
@@ -884,7 +896,7 @@ def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
     for facts in (host(), replace(host(), pid_max=1 << 22)):
         own = replace(next(one for one in builtin() if one.name == "cvmfs"), own=True)
         found = daemons.targets(facts, Options(Workload(("x",))), builtin(), own)
-        plan = planner.plan(facts, Options(Workload(("x",))), found, SYMBOLS, PLAIN, OWN)
+        plan = planner.plan(facts, Options(Workload(("x",))), found, Symbols(SYMBOLS, PLAIN), OWN)
         plan = bundled(facts, plan)
         probed = {probe.recorded_as: probe.function for probe in plan.probes if not probe.in_kernel}
         events = [event for event in plan.events if event.name in probed]
