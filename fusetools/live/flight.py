@@ -305,7 +305,7 @@ class FlightRecorder:
 
     def _dumped(self) -> list[Path]:
         """Have each perf write its buffers. Return the files."""
-        perfs = [perf for perf in self.recorders.perfs if isinstance(perf, Overwriting)]
+        perfs = [perf for perf in self.recorders.perfs.all if isinstance(perf, Overwriting)]
         with self._fed():
             for perf in perfs:
                 perf.ask_dump()
@@ -335,7 +335,7 @@ class FlightRecorder:
             while not self._wait_for(STEP):
                 held = min(self.holds, seconds)
                 conditions.quiet, conditions.longest = min(QUIET, held / 4), held / 2
-                if any(perf.ended for perf in self.recorders.perfs):
+                if self.recorders.perfs.ended:
                     why = self.recorders.why_ended()
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
@@ -427,7 +427,7 @@ class FlightRecorder:
                 if isinstance(problem, Error)
                 else Error("the recording was not written", problem.strerror or str(problem))
             )
-            if any(perf.ended for perf in self.recorders.perfs):
+            if self.recorders.perfs.ended:
                 raise error from problem
             self.job.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.fix]}
@@ -582,7 +582,7 @@ class FlightRecorder:
 
     def _lack(self) -> str:
         """Return why there is no room for a recording now; "" if there is."""
-        buffers = self.recorders.room.buffer * self.job.facts.cpus * len(self.recorders.perfs)
+        buffers = self.recorders.room.buffer * self.job.facts.cpus * len(self.recorders.perfs.all)
         room, free = 2 * buffers + FORMATS, self.recorders.free()
         why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""

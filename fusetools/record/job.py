@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fusetools.host.facts import HostFacts
@@ -15,6 +17,8 @@ from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Reason
 from fusetools.record import graceperiods
+from fusetools.record.program import Program
+from fusetools.record.signals import with_parent
 from fusetools.record.state import Lock, started
 from fusetools.record.workload import User
 from fusetools.results.record import Outcome
@@ -79,6 +83,17 @@ class Job:
         """Note a process that has to end if the recording is killed."""
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
+
+    def run(
+        self,
+        program: Program,
+        argv: Sequence[str],
+        directory: Path,
+        number: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Start a program that gets signal ``number`` if this process is killed, and note it."""
+        prepare = partial(with_parent, os.getpid(), number)
+        self.note_process(program.start(argv, prepare, directory))
 
     def servers(self) -> list[int]:
         """Return the traced daemons, and the process that measures the probes' cost: where others

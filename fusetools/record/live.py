@@ -157,7 +157,7 @@ class _Counting:
         assert self.recorders is not None
         gone = {probe.recorded_as for probe in self.probes.refused}
         self.rows = tuple(row for row in self.rows if row.event not in gone)
-        return command_line(self._rows(False), perf, str(self.recorders.raw), fifos)
+        return command_line(self._rows(False), perf, str(self.recorders.perfs.raw), fifos)
 
     def _rows(self, by_process: bool) -> tuple[Counted, ...]:
         """Return those of the first perf, or of the second."""
@@ -171,11 +171,11 @@ class _Counting:
         argv = command_line(
             self._rows(True),
             self.job.facts.perf,
-            f"{recorders.raw}.daemons",
+            f"{recorders.perfs.raw}.daemons",
             self.second.fifos,
             self.by_process,
         )
-        recorders.run(self.second, argv)
+        self.job.run(self.second, argv, recorders.directory)
         self.second.enable()
 
     def run(self) -> None:
@@ -205,7 +205,7 @@ class _Counting:
     def counts(self) -> Live:
         """Return the counts. Raise Error if there are none."""
         assert self.recorders is not None
-        raw, outcome = self.recorders.raw, self.job.outcome
+        raw, outcome = self.recorders.perfs.raw, self.job.outcome
         if not raw.exists():
             raise Error("nothing was counted", "; ".join(outcome.warnings))
         counted = read_counts(raw.read_text(), self._rows(False))

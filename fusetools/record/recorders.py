@@ -1,4 +1,4 @@
-"""The recorders: perf, a second one for the per-task events, ftrace's ring, and function_graph.
+"""The recorders of a job: perf (perfs.py), ftrace's ring (instance.py), function_graph (graph.py).
 
 They are started, checked and stopped together. Each is noted before it is made or as soon as it
 runs, so that whoever cleans up after a killed recording finds it.
@@ -7,32 +7,25 @@ runs, so that whoever cleans up after a killed recording finds it.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.figures import binary, size
-from fusetools.host.facts import Tool
 from fusetools.plan.ftrace import OF_BOTH, all_by_perf
-from fusetools.reasons import Code, Reason
-from fusetools.record import instance, tracecmd
+from fusetools.record import instance
 from fusetools.record.costs import Costs
+from fusetools.record.graph import Graph
 from fusetools.record.job import Job
 from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
+from fusetools.record.perfs import Line, Perfs
 from fusetools.record.probes import Probes
-from fusetools.record.program import Program
-from fusetools.record.scratch import DATA, RING, TASKS
-from fusetools.record.signals import with_parent
-from fusetools.record.tracecmd import TraceCmd
+from fusetools.record.scratch import DATA, RING
 
 FORMATS = 1 << 20  # bytes of a recording beside its records
 NEVER = (1 << 64) - 1  # ns
-Line = Callable[[Tool, "tuple[str, str]"], "list[str]"]  # a command line, of perf and its fifos
 
 
 class Recorders:
@@ -53,13 +46,10 @@ class Recorders:
         limited: bool = True,
     ) -> None:
         self.job, self.probes = job, probes
-        self.directory, self.raw = directory, directory / data
-        self.raw_tasks: Path | None = None
-        self.kind, self.limited = kind, limited
-        self.perf: Perf | None = None
-        self.task_perf: Perf | None = None
+        self.directory, self.limited = directory, limited
+        self.perfs = Perfs(job, directory / data, kind)
         self.ring: instance.Instance | None = None
-        self.graph: TraceCmd | None = None
+        self.graph: Graph | None = None
         self.room = sizes(job.facts.cpus, 0)
         self.threads = UNKNOWN
         self.thrown_away = 0.0  # ns of an event that perf looks at and does not record
@@ -68,10 +58,6 @@ class Recorders:
         self.died = False
         self._began = time.monotonic()
         self._stopped = False
-
-    @property
-    def perfs(self) -> list[Perf]:
-        return [perf for perf in (self.perf, self.task_perf) if perf]
 
     # Bytes
 
@@ -86,8 +72,7 @@ class Recorders:
 
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of what perf has written, and of ftrace's events."""
-        ring = self.ring.written() if self.ring else 0
-        return sum(map(_size, (self.raw, self.raw_tasks))), ring
+        return self.perfs.written(), self.ring.written() if self.ring else 0
 
     def written(self) -> int:
         return sum(self.sizes())
@@ -108,28 +93,9 @@ class Recorders:
     # Start
 
     def start_graph(self) -> None:
-        """Start function_graph by trace-cmd, paused; its changes are noted first."""
-        job = self.job
-        root = self.probes.tracefs.root
-        assert job.facts.trace_cmd is not None
-        tracecmd.check_free(root, job.facts.ftrace_users)
-        job.state.ftrace = tracecmd.settings(root)
-        job.lock.write()
-        self.graph = TraceCmd(root, self.directory)
-        size = tracecmd.buffer_size(job.facts.cpus, self.free())
-        self.graph.buffers = size * job.facts.cpus
-        name = self.graph.output.name
-        argv = tracecmd.command_line(
-            job.facts.trace_cmd, name, job.plan.graph, job.plan.clock, size
-        )
-        # If this process is killed, trace-cmd still switches the tracer off.
-        self.run(self.graph, argv, signal.SIGINT)
-        self.graph.wait_until_on()
-        traced = self.graph.functions()
-        for pattern in job.plan.graph:
-            if not any(fnmatchcase(name, pattern) for name in traced):
-                subject = {"pattern": pattern}
-                job.missing.append(Reason(Code.FUNCTION_UNTRACED, subject, layer="kernel"))
+        """Start function_graph, paused."""
+        self.graph = Graph(self.job, self.probes.tracefs.root, self.directory)
+        self.graph.start(self.free())
 
     def make_ring(self) -> None:
         """Make ftrace's instance for the events that are planned for it, off. If there can be none,
@@ -163,13 +129,6 @@ class Recorders:
             why = f"the ftrace instance {ring.path} cannot be removed: fusetools clean"
             self.job.outcome.warnings.append(why)
 
-    def run(
-        self, recorder: Program, argv: list[str], number: signal.Signals = signal.SIGTERM
-    ) -> None:
-        """Start a program that gets signal ``number`` if this process is killed, and note it."""
-        prepare = partial(with_parent, os.getpid(), number)
-        self.job.note_process(recorder.start(argv, prepare, self.directory))
-
     def start(
         self,
         line: Line,
@@ -185,30 +144,21 @@ class Recorders:
         ftrace does not record for another reason.
         """
         job = self.job
-        assert job.facts.perf is not None
         for tried in (False, True):
-            self.perf = self.kind(job.folder())
             daemons = sorted(tid for tid, pid in job.threads().items() if pid != job.pid)
             self.threads = Threads(since, daemons)
-            self.run(self.perf, line(job.facts.perf, self.perf.fifos))
-            if task_line and any(event.per_task for event in job.plan.events):
-                self.raw_tasks = self.raw.with_name(TASKS)
-                self.task_perf = self.kind(job.folder())
-                self.run(self.task_perf, task_line(job.facts.perf, self.task_perf.fifos))
+            self.perfs.start(line, task_line)
             try:
                 self._enable(costs)
                 break
             except Error:
                 if self.ring:
                     self.ring.clear()
-                for perf in self.perfs:
-                    perf.kill()  # it may hold the probes that are removed now
+                self.perfs.kill()
                 refused = [] if tried else self.probes.unplaceable()
                 if not refused:
                     raise
-                for perf in self.perfs:
-                    perf.close()
-                self.task_perf = self.raw_tasks = None
+                self.perfs.discard()
                 for probe, why in refused:
                     self.probes.refuse(probe, why)
         if self.ring:
@@ -220,31 +170,12 @@ class Recorders:
         later = [event for event in events if event.name in OF_BOTH]
         if self.ring:  # while perf begins
             self.ring.choose((e for e in events if e not in later), self.threads)
-        for perf in self.perfs:
-            perf.enable()
+        self.perfs.enable()
         if self.ring and costs and later:
             # perf looks at each event that it has a filter for.
-            self.thrown_away = self.by_switching(costs.thrown_away) or 0.0
+            self.thrown_away = self.perfs.with_switch(costs.thrown_away) or 0.0
         if self.ring:  # perf is to be told before it, of each
             self.ring.choose(later, self.threads)
-
-    def by_switching(
-        self, measure: Callable[[Callable[[bool], None]], float | None]
-    ) -> float | None:
-        """Return what is measured with perf's events on and off in turn; then they are on. None:
-        perf has much to write."""
-        assert self.perf is not None
-        try:
-            return measure(self._switch)
-        except TimeoutError:
-            self.perf.enable()
-            return None
-
-    def _switch(self, on: bool) -> None:
-        """Raise TimeoutError if perf has much to write, and does not look for commands."""
-        assert self.perf is not None
-        if not self.perf.tell("enable" if on else "disable", 1.0):
-            raise TimeoutError
 
     def resume(self) -> None:
         """Start function_graph's events, and the span that all record."""
@@ -257,21 +188,13 @@ class Recorders:
         """Note that the workload begins."""
         self._began = time.monotonic()
 
-    def tell_of(self, text: str, seconds: float) -> bool:
-        """Pass a command such as "enable EVENT" to the perf that takes that event's stacks."""
-        name = text.split()[-1]
-        first = next(e for e in self.job.plan.events if e.stack and e.name == name)
-        perf = self.task_perf if first.per_task else self.perf
-        return perf is not None and perf.tell(text, seconds)
-
     # Check
 
     @property
     def ended(self) -> bool:
         """True if perf, or what empties ftrace's buffers, has ended by itself, or both together
         have written enough."""
-        ended = any(perf.ended for perf in self.perfs) or bool(self.ring and self.ring.ended)
-        return ended or self._at_limit()
+        return self.perfs.ended or bool(self.ring and self.ring.ended) or self._at_limit()
 
     def halt(self) -> bool:
         """Pause all, as one of them has ended. Return whether that is new."""
@@ -279,9 +202,8 @@ class Recorders:
         self._end_span()
         if self.ring:
             self.ring.pause()
-        for perf in self.perfs:
-            if new and not perf.ended:
-                perf.tell("disable", 5.0)
+        if new:
+            self.perfs.pause(5.0)
         return new
 
     def _at_limit(self) -> bool:
@@ -307,13 +229,13 @@ class Recorders:
         raw = self.written()
         why = f"No space left on device for more of it ({self._place()})"
         # The buffers' contents are still to come, and the file is there twice for a moment.
-        buffers = self.room.buffer * job.facts.cpus * len(self.perfs)
+        buffers = self.room.buffer * job.facts.cpus * len(self.perfs.all)
         buffers += self.ring.buffers if self.ring else 0
         needed = raw + 2 * (buffers + FORMATS)
         parts = 0
         if self.graph is not None:
-            parts = sum(path.stat().st_size for path in self.directory.glob("trace.dat*"))
-            needed = raw + tracecmd.room(parts, self.graph.buffers)
+            parts, kept = self.graph.sizes()
+            needed = raw + kept
         try:
             if self.free() > needed:
                 if parts < job.options.max_size:
@@ -335,7 +257,7 @@ class Recorders:
             return f"No space left on device for more of it ({self._place()})"
         if self.ring and self.ring.ended and not self.ring.whole:
             return self.ring.complaint()
-        return next(filter(None, (perf.complaint() for perf in self.perfs)), "perf was killed")
+        return self.perfs.complaint()
 
     # Stop
 
@@ -356,55 +278,29 @@ class Recorders:
         ring_died = self.ring is not None and self.ring.ended
         if self.ring:
             self.ring.end()
-        if self.perf and self.perf.process is None:
-            for perf in self.perfs:
-                perf.close()
-        elif self.perf:
-            died = any(perf.ended for perf in self.perfs)
-            for perf in self.perfs:
-                perf.pause()
+        if self.perfs.first and self.perfs.first.process is None:
+            self.perfs.close()
+        elif self.perfs.first:
+            died = self.perfs.ended
+            self.perfs.pause()
             paused()
             job.expedite(True)
-            stopped = [perf.stop() for perf in self.perfs]  # each of them
-            whole = all(stopped) and not died
+            whole = self.perfs.stop() and not died
             if self.ring:
                 whole = self.ring.stop() and not ring_died and whole
             if not whole or self._full():
                 job.outcome.warnings.append(f"the recording ended early: {self.why_ended()}")
                 job.outcome.failed = True
-            for perf in self.perfs:
-                perf.close()
-        if self.ring and self.ring.lost:
-            self.lost["ftrace"] = self.ring.lost
-        self._stop_graph()
-
-    def _stop_graph(self) -> None:
-        """Stop trace-cmd, and restore ftrace's settings."""
-        job = self.job
-        if self.graph and self.graph.process is not None:
-            if not self.graph.stop():
-                why = self.graph.complaint() or "trace-cmd was killed"
-                job.outcome.warnings.append(f"function_graph was not recorded whole: {why}")
-                job.outcome.failed = True
-            if self.graph.lost:
-                self.lost["trace-cmd"] = self.graph.lost
-        if job.state.ftrace:
-            tracecmd.restore(self.probes.tracefs.root, job.state.ftrace)
-            job.state.ftrace = {}
+            self.perfs.close()
+        if self.graph:
+            self.graph.stop()
+        dropped = {"ftrace": self.ring, "trace-cmd": self.graph}
+        self.lost = {name: by.lost for name, by in dropped.items() if by and by.lost}
 
     def unmake(self) -> None:
         """Remove ftrace's instance, and wait until perf has closed its events."""
         if self.ring:
             self._remove_ring(self.ring)
-        for perf in self.perfs:  # they keep probes, and the cgroup
-            perf.let_go()
+        self.perfs.let_go()
         self.job.state.processes = []
         self.job.expedite(False)
-
-
-def _size(path: Path | None) -> int:
-    """Return a file's size in bytes; 0 if it is not there, or its file system is gone."""
-    try:
-        return path.stat().st_size if path else 0
-    except OSError:
-        return 0

@@ -231,7 +231,7 @@ class Recording:
 
     def _start(self, recorders: Recorders, group: str | None) -> None:
         """Start perf and ftrace. ``group``: the workload's cgroup."""
-        job, data = self.job, recorders.raw.name
+        job, data = self.job, recorders.perfs.raw.name
         since, pids = self.callers.since, self._memory_of()
         if self.buffer:
             recorders.room = Sizes(self.buffer, 0)
@@ -242,8 +242,8 @@ class Recording:
             return overwriting(argv) if self.buffer else argv
 
         def task_line(perf: Tool, fifos: tuple[str, str]) -> list[str]:
-            assert recorders.raw_tasks is not None
-            name, room, threads = recorders.raw_tasks.name, recorders.room, recorders.threads
+            assert recorders.perfs.raw_tasks is not None
+            name, room, threads = recorders.perfs.raw_tasks.name, recorders.room, recorders.threads
             argv = line_per_task(job.plan, perf, name, fifos, room, pids, threads)
             return overwriting(argv) if self.buffer else argv
 
@@ -261,7 +261,7 @@ class Recording:
         # All events of round trips are recorded, and none with a stack.
         cheap = {event.name for event in plan.events if not event.stack}
         if plan.by_pid and not recorders.ring and cheap.issuperset(OF_ROUND_TRIPS):
-            self.event_cost = round(recorders.by_switching(costs.recorded_event) or 0) or None
+            self.event_cost = round(recorders.perfs.with_switch(costs.recorded_event) or 0) or None
 
     def _bound_per_task(self) -> None:
         """Replace copies of stacks where they would need too many events: a daemon of a thousand
@@ -301,7 +301,7 @@ class Recording:
     def run(self) -> None:
         """Record until the workload ends, the time is over, or a signal comes."""
         recorders, options = self.recorders, self.job.options
-        assert recorders is not None and recorders.perf is not None
+        assert recorders is not None and recorders.perfs.first is not None
         self.owners.look()
         self.started = datetime.now(timezone.utc)
         begin = time.monotonic()
@@ -309,7 +309,7 @@ class Recording:
         self.callers.start()
         slices = None
         if recorders.ring and self.job.plan.in_part:
-            tell, recorded = recorders.tell_of, recorders.ring.recorded
+            tell, recorded = recorders.perfs.tell_of, recorders.ring.recorded
             slices = Slices(self.job.plan, tell, recorded, recorders.sizes)
         limit = None if options.duration is None else begin + options.duration
         wait_for(self.callers, recorders, limit, slices, self.owners)
@@ -361,8 +361,8 @@ class Recording:
         recorders, daemons = self.recorders, self.daemons
         assert recorders is not None and daemons is not None
         return Recorded(
-            raw=recorders.raw,
-            tasks=recorders.raw_tasks,
+            raw=recorders.perfs.raw,
+            tasks=recorders.perfs.raw_tasks,
             ring=recorders.ring.output if recorders.ring else None,
             graph=recorders.graph.output if recorders.graph else None,
             started=self.started,

@@ -169,8 +169,8 @@ class Streaming:
     @property
     def perf(self) -> Piped:
         """The perf that writes to a pipe."""
-        assert self.recorders is not None and isinstance(self.recorders.perf, Piped)
-        return self.recorders.perf
+        assert self.recorders is not None and isinstance(self.recorders.perfs.first, Piped)
+        return self.recorders.perfs.first
 
     def watch(
         self,

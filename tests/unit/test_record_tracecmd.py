@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.record import tracecmd
+from fusetools.record.graph import Graph
 
 
 def tracefs(folder: Path, **files: str) -> Path:
@@ -73,6 +76,19 @@ def test_the_user_of_a_busy_ftrace_is_named(
     assert said in caught.value.why
     assert "--backend kprobe" in caught.value.fix
     assert (root / file).read_text() == text
+
+
+def test_a_recorder_that_is_refused_leaves_ftrace_to_its_user(tmp_path: Path) -> None:
+    root = tracefs(tmp_path, current_tracer="function\n")
+    trace_cmd = Tool("/usr/bin/trace-cmd", "3.1.6", ())
+    job: Any = SimpleNamespace(facts=SimpleNamespace(trace_cmd=trace_cmd, ftrace_users=()))
+    job.state = SimpleNamespace(ftrace={})
+    graph = Graph(job, root, tmp_path)
+    with pytest.raises(Error, match="ftrace is in use"):
+        graph.start(1 << 40)
+    graph.pause()
+    graph.stop()
+    assert (root / "tracing_on").read_text() == "1\n"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class _Stream(Streaming):
     rounds = 0
 
     def __init__(self, perf: Piped) -> None:
-        self.recorders = SimpleNamespace(perf=perf)  # type: ignore[assignment]
+        self.recorders = SimpleNamespace(perfs=SimpleNamespace(first=perf))  # type: ignore[assignment]
         self.fed: list[bytes] = []
         facts = SimpleNamespace(perf=SimpleNamespace(version="6.1"))
         self.job = SimpleNamespace(facts=facts)  # type: ignore[assignment]
