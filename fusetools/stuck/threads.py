@@ -15,14 +15,14 @@ _SCHEDULER = re.compile(
 )
 
 
-# Functions that run a thread's start function: of C libraries, C++'s std::thread, Rust, Go and
-# Python; and main(), which is no name of a thread.
+# Functions that run a thread's start function: of C libraries, C++'s std::thread, Rust and Go; and
+# main(), which is no name of a thread.
 _STARTS = re.compile(
     r"_*(GI_+)?(clone3?|start_thread|start|libc_start_(call_)?main(_impl)?(@.*)?|thread_start|main)$"
-    r"|execute_native_thread_routine|thread_proxy$|std::(thread::|__?invoke)|pythread_wrapper"
-    r"|thread_run$|core::ops::function::FnOnce|std::(sys|panic|sys_common|backtrace)"
+    r"|execute_native_thread_routine|thread_proxy$|std::(thread::|__?invoke)|core::ops::function::FnOnce|std::(sys|panic|sys_common|backtrace)"
     r"|runtime\.(goexit|mcall|mstart|systemstack)"
 )
+_INTERPRETED = ("pythread_wrapper", "thread_run")  # functions that begin each thread of Python
 
 
 def start_function(task: Task) -> str:
@@ -39,7 +39,7 @@ def start_function(task: Task) -> str:
         if not _STARTS.match(name):
             plain = name.partition("(")[0]
             short = plain if "<" in plain else plain.rpartition("::")[2]
-            return "" if name.startswith("[") else short
+            return "" if name.startswith("[") or short in _INTERPRETED else short
     return ""
 
 

@@ -62,6 +62,7 @@ def test_threads_of_tokio() -> None:
             "run",
         ),
         (("futex", "main.work", "runtime.goexit.abi0"), "main.work"),
+        (("time_sleep", "method_vectorcall", "thread_run", "pythread_wrapper", "start_thread"), ""),
         # libfuse's own worker has no name: its callee is not where it began.
         (("read", "lookup", "[libfuse3.so.3.14.0]", "start_thread", "clone3"), ""),
         (("start_thread", "clone3"), ""),
