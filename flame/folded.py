@@ -31,7 +31,7 @@ class Error(Exception):
 
 
 def stack(frames: Iterable[str]) -> str:
-    """A stack of frames, outermost first; the `;` of a name becomes `:`."""
+    """Return a stack of frames, outermost first; the `;` of a name becomes `:`."""
     return ";".join(frame.replace(";", ":") for frame in frames)
 
 
@@ -114,7 +114,7 @@ Graph = Union[Folded, Diff]
 
 
 def diff(before: Folded, after: Folded, *, normalise: bool = False) -> Diff:
-    """The difference of two graphs; Error if their units differ."""
+    """Return the difference of two graphs; Error if their units differ."""
     if before.unit != after.unit:
         raise Error(f"cannot compare {before.unit} with {after.unit}")
     names = dict.fromkeys([*before.stacks, *after.stacks])
@@ -213,21 +213,22 @@ def in_order(stacks: Iterable[str]) -> list[str]:
 
 
 def reverse(graph: Graph) -> Graph:
-    """The same graph with the leaf of each stack first, merged from the leaves."""
+    """Return the same graph with the leaf of each stack first, merged from the leaves."""
     if isinstance(graph, Diff):
         return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
     return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
 
 
 def unambiguous(name: str) -> str:
-    """A stack with `_` for blanks that readers would take for a comment or a second count."""
+    """Return a stack with `_` for blanks that readers would take for a comment or a second
+    count."""
     if name == "#" or name.startswith("# "):
         name = "#_" + name[2:]
     return _NUMBER_LAST.sub("_", name.strip() or "_")
 
 
 def _weight(text: str, where: str) -> float:
-    """A weight from text: an int if it is whole."""
+    """Return a weight from text: an int if it is whole."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
         return int(text)
     try:
@@ -254,7 +255,7 @@ def _check(stacks: Iterable[str], weights: Iterable[float]) -> None:
 
 
 def _text(weight: float) -> str:
-    """A weight as text, never with an exponent."""
+    """Return a weight as text, never with an exponent."""
     if weight == int(weight):
         return str(int(weight))
     return f"{weight:.6f}".rstrip("0").rstrip(".")

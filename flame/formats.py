@@ -28,7 +28,7 @@ def drawn(
     min_width: float = 0.01,
     width: int = 0,
 ) -> str | bytes:
-    """The content of the file of that name; bytes if it is not text.
+    """Return the content of the file of that name; bytes if it is not text.
 
     Options that a format does not support are ignored: only an SVG has a palette and widths, only
     pages are inverted. Raises Error for a name with an unknown suffix, and as `svg` does.

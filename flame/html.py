@@ -22,7 +22,7 @@ def html(
     reversed: bool = False,
     kinds: Kinds | None = None,
 ) -> str:
-    """A page to search, zoom, invert, focus, hide, compare and print.
+    """Return a page to search, zoom, invert, focus, hide, compare and print.
 
     inverted, reversed: how the page opens, as in `svg`; a Diff opens normalised if it is, which the
     page can change.
@@ -78,7 +78,7 @@ PARTS = (
 
 
 def script() -> str:
-    """The parts in a common scope."""
+    """Return the parts in a common scope."""
     parts = "\n".join(_file(f"{name}.js") for name in PARTS)
     return f'"use strict";\n(() => {{\n\n{parts}\n}})();\n'
 
@@ -97,7 +97,7 @@ def _json(data: object) -> str:
 
 
 def _base64(numbers: array[int] | array[float]) -> str:
-    """The numbers' bytes, little-endian, as in browsers' typed arrays."""
+    """Return the numbers' bytes, little-endian, as in browsers' typed arrays."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()

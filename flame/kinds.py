@@ -38,7 +38,7 @@ class Kinds:
         return list(islice(cycle(COLOURS.items()), len(self.names)))
 
     def colour(self, frame: str) -> tuple[int, int, int]:
-        """A frame's red, green, blue: its kind's, slightly lighter or darker by its name."""
+        """Return a frame's red, green, blue: its kind's, slightly lighter or darker by its name."""
         kind = self.of(frame)
         if kind is None or kind not in self.names:
             return 205, 205, 205

@@ -26,7 +26,7 @@ _FIREFOX_VERSION = 57
 
 
 def _parts(graph: Graph, title: str) -> list[tuple[str, Folded]]:
-    """A graph's profiles by name: one, or those before and after."""
+    """Return a graph's profiles by name: one, or those before and after."""
     check_not_empty(graph)
     if isinstance(graph, Diff):
         return [("before", graph.before), ("after", graph.after)]

@@ -29,7 +29,7 @@ _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
 
 def palettes() -> list[str]:
-    """The palettes of `svg`: hot, java …"""
+    """Return the palettes of `svg`: hot, java …"""
     return _inferno.palettes()
 
 
@@ -45,7 +45,7 @@ def svg(
     min_width: float = 0.01,
     width: int = 0,
 ) -> str:
-    """A self-contained SVG page.
+    """Return a self-contained SVG page.
 
     A Diff has the width of the stacks after; frames that end stacks are red if they grew and blue
     if they shrank.
@@ -100,7 +100,7 @@ def svg(
 
 
 def _whole(graph: Graph) -> tuple[str, int]:
-    """A unit in which the weights are integers, and how many of it make one of the graph's.
+    """Return a unit in which the weights are integers, and how many of it make one of the graph's.
 
     inferno counts in integers, and its own factor makes percentages wrong.
     """

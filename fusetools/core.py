@@ -33,7 +33,8 @@ __all__ = ["OPCODES", "OPERATIONS", "ask", "matching", "native"]
 def ask(
     question: Callable[Arguments, T], *arguments: Arguments.args, **more: Arguments.kwargs
 ) -> T:
-    """Call a function of the core and return its answer. Error: the recording cannot be read."""
+    """Call a function of the core and return its answer. Raise Error if the recording cannot be
+    read."""
     try:
         return question(*arguments, **more)
     except native.CoreError as error:

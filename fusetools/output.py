@@ -86,7 +86,8 @@ class Output:
         return self._refused(why, "-o FILE on another file system")
 
     def _seen_by(self, owner: Owner) -> str:
-        """The directory that the owner finds by that path. Error: the owner may not write there."""
+        """Return the directory that the owner finds by that path. Raise Error if the owner may not
+        write there."""
         answer = as_user(owner, partial(_look, self.parent), 10.0)
         if answer is None:
             raise self._silent()
@@ -113,7 +114,7 @@ class Output:
         return Error(f"cannot write {self.path}", why, fix)
 
     def check_old(self) -> None:
-        """Check that the existing file can be renamed to FILE.old. Error: it cannot."""
+        """Check that the existing file can be renamed to FILE.old. Raise Error if it cannot."""
         old = self.name + ".old"
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(old, dir_fd=self.directory, follow_symlinks=False).st_mode
@@ -219,7 +220,7 @@ class Output:
             os.close(descriptor)
 
     def write(self, text: str | bytes | Iterable[str]) -> None:
-        """Write the whole content, in parts if it is long. Error: it cannot be written."""
+        """Write the whole content, in parts if it is long. Raise Error if it cannot be written."""
         if isinstance(text, bytes):
             with self.part() as descriptor, open(descriptor, "wb", closefd=False) as binary:
                 binary.write(text)

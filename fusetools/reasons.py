@@ -365,7 +365,7 @@ Form = Union[str, Callable[[Words], str]]
 
 
 def _daemon(words: Words) -> str:
-    """The daemon, or its callbacks, where their replies or others are recorded instead."""
+    """Name the daemon, or its callbacks where other events are recorded instead."""
     return f"{words.get('part', 'daemon').replace('_', ' ')} of {words['path']}"
 
 
@@ -390,7 +390,7 @@ def _cut_at(words: Words) -> str:
 
 
 def _callers(words: Words) -> str:
-    """The first callers; how many there are is a figure."""
+    """Name the first callers. Their number is a figure."""
     columns = [words.each(name) for name in ("comms", "pids", "tids", "paths", "ages_ns")]
     named = []
     for comm, pid, tid, path, age in zip(*columns):
@@ -439,7 +439,7 @@ def _unknown(words: Words, why: str) -> str:
 
 
 def _cause(default: str) -> Callable[[Words], str]:
-    """Why the recording lacks what would separate stages, if it says so."""
+    """Return why the recording lacks what would separate stages, if it says so."""
 
     def said(words: Words) -> str:
         reason = words.reason
@@ -452,14 +452,14 @@ def _cause(default: str) -> Callable[[Words], str]:
 
 
 def _who(words: Words) -> str:
-    """A thread by its process's name, its number and its start function."""
+    """Name a thread: its process's name, its number and its start function."""
     thread = "pid" if words["tid"] == words["pid"] else "thread"
     start = f", {words['start_function']}" if "start_function" in words else ""
     return f"{words['comm']} ({thread} {words['tid']}{start})"
 
 
 def _waits(words: Words) -> str:
-    """A thread, what it waits for, and since when."""
+    """Describe a thread: its name, what it waits for, and since when."""
     return f"{_who(words)} {words['doing']}{_since(words)}"
 
 
@@ -604,7 +604,7 @@ def _length(words: Words) -> str:
 
 
 def _changed(words: Words) -> str:
-    """Return the change of the operation that changed most: of its number, of its median."""
+    """Describe the operation that changed most: its number of calls, and their median."""
     if "operation" not in words:
         return ""
     figures, parts = words.reason.figures, []

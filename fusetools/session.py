@@ -430,7 +430,7 @@ def _reason(row: Row) -> Reason:
 
 
 def _in_words(row: Row) -> Reason:
-    """The reason of an older recording, which has sentences alone."""
+    """Return the reason of an older recording, which has sentences alone."""
     what, why = (str(row.get(key) or "") for key in ("what", "why"))
     fix = str(row.get("fix") or row.get("mend") or "")  # "mend" in older recordings
     layer = row.get("layer")

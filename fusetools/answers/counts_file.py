@@ -19,7 +19,8 @@ MOST_FIGURE = 1 << 64
 
 
 def read_counts(path: Path) -> Counts:
-    """Read a file of render/csv/count.py, which has no buckets. Error: it is another file."""
+    """Read a file of render/csv/count.py, which has no buckets. Raise Error if it is another
+    file."""
 
     def wrong(line: int, why: str) -> Error:
         return Error(

@@ -198,7 +198,8 @@ def question(
     described: core.native.Description,
     by_request: bool,
 ) -> list[core.native.Probe]:
-    """Return the rows of the catalogue that the core needs. Error: the recording lacks events."""
+    """Return the rows of the catalogue that the core needs. Raise Error if the recording lacks
+    events."""
     record = "fusetools record -- WORKLOAD"
     stacks = set(described["stacks"])
     events = set(described["events"])

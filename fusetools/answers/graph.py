@@ -20,7 +20,7 @@ def graph(source: Source, function: str, filters: Filters) -> Graph:
     """Return the call tree of kernel functions, summed over all calls.
 
     ``function``: a name or shell pattern; calls of matching functions at any depth become the
-    roots. Error: no kernel function has a duration, or none has that name.
+    roots. Raise Error if no kernel function has a duration, or none has that name.
     """
     answer, facts = _query(source, filters, False)
     return Graph(tuple(_tree(source, answer, function)), answer["unmatched"], facts)

@@ -43,8 +43,9 @@ def series(
 ) -> tuple[list[Series], Facts, dict[str, int]]:
     """Return the series that patterns and layers select, the facts, and all events' counts.
 
-    ``corrected``: subtract the overhead of recording from durations. Error: nothing matches, or the
-    overhead was not measured."""
+    ``corrected``: subtract the overhead of recording from durations. Raise Error if nothing
+    matches, or the overhead was not measured.
+    """
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
     names = [name for _, name in source.functions]

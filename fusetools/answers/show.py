@@ -49,7 +49,7 @@ _SENTENCES = {
 def only(
     matches: Sequence[core.native.NamedRequest], unique: int, names: Names, path: Path
 ) -> core.native.NamedRequest:
-    """Return the single request with a number. Error: there are several, or none."""
+    """Return the single request with a number. Raise Error if there are several, or none."""
     if len(matches) == 1:
         return matches[0]
     file = shlex.quote(str(path))
@@ -75,7 +75,7 @@ def only(
 
 
 def show(source: Source, unique: int, filters: Filters) -> Shown:
-    """Return one request's timeline, by its number. Error: there is none, or several."""
+    """Return one request's timeline, by its number. Raise Error if there is none, or several."""
     query = RequestQuery(source)
     answer, facts = query(core.native.numbered, filters, query.connected, unique)
     row = only(answer["rows"], unique, query.names, source.path)

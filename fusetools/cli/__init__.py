@@ -146,7 +146,7 @@ class Commands(click.Group):
 
 
 def _misplaced(group: Commands, ctx: click.Context) -> Error | None:
-    """The error of a recording that was given without -i, as if it were an operation."""
+    """Return the error of a recording that was given without -i, as if it were an operation."""
     words: list[str] = ctx.meta.get(WORDS, [])
     command = group.get_command(ctx, words[0]) if words else None
     options = [p for p in command.params if isinstance(p, click.Option)] if command else []
@@ -207,7 +207,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _flushed(status: str | int | None) -> str | int | None:
-    """The exit status, after flushing the output: the interpreter would complain with a
+    """Return the exit status, after flushing the output: the interpreter would complain with a
     traceback."""
     try:
         if sys.stdout is not None:
@@ -238,8 +238,8 @@ def main() -> None:
 
 
 def run() -> None:
-    """The program. It ends without taking the interpreter down: all is written, and that would take
-    a tenth of a short command's time."""
+    """Run the program, and end the process without taking the interpreter down: all is written, and
+    that would take a tenth of a short command's time."""
     if os.geteuid() == 0 and ({*sys.argv[1:2]} & BY_ROOT or "--live" in sys.argv):
         from fusetools.host import inherited
 

@@ -105,7 +105,7 @@ def command(
 def _live(
     workload: tuple[str, ...], layers: tuple[str, ...], options: FilterOptions
 ) -> tuple[Counts, int]:
-    """The counts, and the workload's exit status."""
+    """Return the counts, and the workload's exit status."""
     from fusetools.host.files import absolute
     from fusetools.plan import options as plan
     from fusetools.record import live

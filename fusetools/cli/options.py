@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def span(value: str) -> int:
-    """A time since the recording's start: 1.5, 1.5s, 1500ms, 20us. Becomes ns."""
+    """Convert a time since the recording's start to ns: 1.5, 1.5s, 1500ms, 20us."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(s|ms|us|ns|)", value)
     if not match:
         raise click.BadParameter(f"{value!r} is not a time: write seconds (1.5) or 1500ms")
@@ -36,14 +36,14 @@ def span(value: str) -> int:
 
 
 def length(value: str) -> int:
-    """A duration in ns, from text with a unit: 10ms, 1.5s. '10' could mean either."""
+    """Convert a duration with a unit (10ms, 1.5s) to ns. '10' could mean either unit."""
     if re.fullmatch(r"[\d.]*[1-9][\d.]*", value):
         raise click.BadParameter(f"{value!r} has no unit: write {value}ms or {value}s")
     return span(value)
 
 
 def seconds(value: str) -> float:
-    """A positive number of seconds."""
+    """Convert to a positive number of seconds."""
     try:
         number = float(value)
     except ValueError:
@@ -54,7 +54,7 @@ def seconds(value: str) -> float:
 
 
 def glob(value: str) -> str:
-    """A shell pattern."""
+    """Check a shell pattern."""
     from fusetools.core import matching
     from fusetools.patterns import expression
 
@@ -66,7 +66,7 @@ def glob(value: str) -> str:
 
 
 def pid(value: str) -> int:
-    """A number that the kernel could have given a process."""
+    """Convert to a number that the kernel could have given a process."""
     if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
         raise click.BadParameter(f"{value!r} is not a process ID")
     return int(value)
@@ -208,17 +208,17 @@ def recording_options(function: F) -> F:
 
 
 def request_options(function: F) -> F:
-    """The same for single requests, which span all layers."""
+    """Add the same options for single requests, which span all layers."""
     return _with(function, "input", "pid", "comm", "mount", "from", "to")
 
 
 def graph_options(function: F) -> F:
-    """The same for the kernel's calls, whose mounts are not all known."""
+    """Add the same options for the kernel's calls, whose mounts are not all known."""
     return _with(function, "input", "pid", "comm", "from", "to")
 
 
 def caller_options(function: F) -> F:
-    """Filters by caller, for commands that show what happens now."""
+    """Add filters by caller, for commands that show what happens now."""
     return _with(function, "pid", "comm")
 
 
@@ -239,7 +239,7 @@ class FilterOptions(TypedDict):
 
 
 def filters(options: FilterOptions) -> Filters:
-    """Filters from those options."""
+    """Return the filters of these options."""
     from fusetools.answers.filters import Filters
 
     start, end = options["start"], options["end"]
@@ -292,7 +292,7 @@ def coloured(text: str) -> str:
 
 
 def whole(low: int, high: int) -> Callable[[str | int], int]:
-    """An option's type, without click's own text for its range."""
+    """Return an option's type, without click's own text for its range."""
 
     def number(value: str | int) -> int:
         value = str(value)  # the default is a number already
@@ -304,7 +304,7 @@ def whole(low: int, high: int) -> Callable[[str | int], int]:
 
 
 def decimal(low: float, high: float = math.inf) -> Callable[[str | float], float]:
-    """The same for decimal numbers."""
+    """Do the same for decimal numbers."""
 
     def number(value: str | float) -> float:
         try:

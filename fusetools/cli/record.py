@@ -72,7 +72,7 @@ def condition(value: str) -> Condition:
 
 
 def buffer(value: str) -> int:
-    """A power of two, as perf takes it."""
+    """Convert to a power of two, as perf takes it."""
     return 1 << (size_option(value) - 1).bit_length()
 
 

@@ -120,7 +120,8 @@ def _check(numbers: Iterable[object]) -> None:
 
 
 def is_sweep(path: Path) -> bool:
-    """Return whether the path is a sweep's folder. Error: its file system does not answer."""
+    """Return whether the path is a sweep's folder. Raise Error if its file system does not
+    answer."""
     check_answers(path)
     return (path / DEFINITION).is_file()
 
@@ -141,7 +142,8 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """Open an existing sweep with its finished runs. Error: it is no sweep, or is damaged."""
+        """Open an existing sweep with its finished runs. Raise Error if it is no sweep, or is
+        damaged."""
         data = _read(path / DEFINITION)
         try:
             if not isinstance(data, dict) or data["format"] != 1:
@@ -176,7 +178,8 @@ class Folder:
     ) -> Folder:
         """Create a sweep, or open the existing one of the same experiment with its runs.
 
-        ``owner``: the user for whom root creates it. Error: the path holds something else."""
+        ``owner``: the user for whom root creates it. Raise Error if the path holds something else.
+        """
         if is_sweep(path):
             there = cls.open(path)
             if there.experiment.to_json() != experiment.to_json():

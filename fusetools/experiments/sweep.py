@@ -61,7 +61,7 @@ def run(folder: Folder, arguments: Sequence[str], progress: Progress) -> None:
     """Do the runs that are missing in the folder.
 
     ``progress`` is called before each run and at the end, with the number of finished runs, of all
-    runs, the next run, and the seconds left (None: unknown). Error: a run failed;
+    runs, the next run, and the seconds left (None: unknown). Raise Error if a run failed;
     KeyboardInterrupt: a signal came. In both cases, finished runs are kept.
     """
     experiment = folder.experiment

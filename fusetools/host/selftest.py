@@ -97,7 +97,7 @@ def _own_mount() -> Iterator[tuple[str, int] | None]:
 
 
 def _serve(writer: int, parent: int) -> None:
-    """In the child: mount, report the connection, answer requests until killed."""
+    """Mount, report the connection, and answer requests until killed. For a child."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -36,7 +36,7 @@ def can_be_numbered(fetch_args: Sequence[str]) -> bool:
 def bundled(
     facts: HostFacts, plan: ProbePlan, recording: int = 0, padded: bool = True
 ) -> ProbePlan:
-    """The plan with as few events for the probes in daemons as this kernel allows.
+    """Return the plan with as few events for the probes in daemons as this kernel allows.
 
     ``recording``: its number among simultaneous recordings; other than 0 needs can_be_numbered().
     ``padded``: also probes of different arguments share an event, which native.merge() undoes.
@@ -98,7 +98,7 @@ class _Bundle:
 
 
 def unbundled(plan: ProbePlan, recording: int = 0) -> ProbePlan:
-    """The plan with one event per probe again."""
+    """Return the plan with one event per probe again."""
     shared: dict[str, list[str]] = defaultdict(list)
     for probe in plan.probes:
         if probe.bundle:
@@ -113,7 +113,8 @@ def unbundled(plan: ProbePlan, recording: int = 0) -> ProbePlan:
 
 
 def _named(plan: ProbePlan, recording: int) -> ProbePlan:
-    """The plan with each probe recorded separately, under a name unique to that recording."""
+    """Return the plan with each probe recorded separately, under a name unique to that
+    recording."""
     if not recording:
         return plan
     bases = dict.fromkeys(probe.event.removesuffix(RETURN) for probe in plan.probes)

@@ -104,7 +104,7 @@ def _tell_names(probes: Sequence[Probe]) -> bool:
 def _settled(
     facts: HostFacts, target: Target, symbols: Symbols
 ) -> tuple[Target, list[Probe], list[Reason]]:
-    """The target with its first probe set whose functions exist, and the probes."""
+    """Return the target with its first probe set whose functions exist, and the probes."""
     assert target.probe_set is not None
     lacking: list[Reason] = []
     for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
@@ -123,7 +123,7 @@ def _settled(
 
 
 def _instead(lacking: Reason, calls: bool) -> Reason:
-    """Return what is missing where the library's replies are recorded instead, or its callbacks."""
+    """Return a reason that says what is recorded instead: the library's callbacks or replies."""
     subject = dict(lacking.subject)
     if of_daemon(lacking):
         subject["part"] = "own_callbacks" if calls else "callbacks"
@@ -209,12 +209,12 @@ _VARIANT = re.compile(r"\.(part|isra|constprop|llvm|lto_priv)(?:\.\d+)?(?=\.|$)"
 
 
 def _variants(name: str) -> tuple[str, set[str]]:
-    """A symbol's name without the suffixes of compilers, and these suffixes."""
+    """Return a symbol's name without the suffixes of compilers, and these suffixes."""
     return _VARIANT.sub("", name), set(_VARIANT.findall(name))
 
 
 def short_name(function: str) -> str:
-    """A function's name without its scope: C++'s and Rust's "::", Go's directories.
+    """Return a function's name without its scope: C++'s and Rust's "::", Go's directories.
 
     Text in brackets is not split: template arguments, Rust's impls.
     """
@@ -270,7 +270,7 @@ def _stripped(target: Target, group: Group, library: Library) -> Reason:
 
 
 def _distinct(probes: Sequence[Probe]) -> list[Probe]:
-    """Each place once; events with the same name in another file get a number."""
+    """Return each place once. Events with the same name in another file get a number."""
     apart: list[Probe] = []
     seen: set[tuple[str, str]] = set()
     used: set[str] = set()

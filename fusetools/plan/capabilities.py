@@ -104,12 +104,12 @@ def not_root(command: str) -> Advice:
 
 
 def traceable(mount: Mount) -> bool:
-    """Its daemon is known, and at least one of the daemon's files can be reached for probing."""
+    """Return whether the mount's daemon is known, and at least one of its files can be probed."""
     return mount.daemon_pid is not None and any(library.host_path for library in mount.libraries)
 
 
 def _events(facts: HostFacts) -> str:
-    """Why no event can be recorded at all; "" if events can."""
+    """Return why no event can be recorded at all; "" if events can."""
     if facts.perf is None:
         return facts.perf_why or "perf is not installed"
     if facts.tracefs is None:
@@ -120,7 +120,7 @@ def _events(facts: HostFacts) -> str:
 
 
 def _probes(facts: HostFacts) -> str:
-    """Why no probe can be made although events can be recorded; "" if probes can."""
+    """Return why no probe can be made although events can be recorded; "" if probes can."""
     if facts.tracefs is None:
         return "tracefs is not readable"
     return "" if facts.tracefs_writable else f"{facts.tracefs} is not writable"
@@ -203,7 +203,7 @@ def _off_cpu(facts: HostFacts) -> Layer:
 
 
 def _advice(facts: HostFacts) -> list[Advice]:
-    """The most basic problem comes first: fixing it may fix the following ones."""
+    """Yield advice, the most basic problem first: fixing it may fix the following ones."""
     advice = obstacles(facts)
     if facts.uid != 0:
         return advice
@@ -278,7 +278,7 @@ def _perf_advice(facts: HostFacts) -> Advice:
 
 
 def installs(facts: HostFacts, tool: str) -> str:
-    """The command that installs "perf" or "trace-cmd" on this distribution."""
+    """Return the command that installs "perf" or "trace-cmd" on this distribution."""
     for name in facts.distribution:
         for distribution, command, perf in INSTALLERS:
             if name == distribution:

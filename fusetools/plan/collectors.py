@@ -165,7 +165,7 @@ def of_tasks(of: Situation) -> Part:
 
 
 def of_rings(of: Situation) -> Part:
-    """Events of the daemons' rings of io_uring, where they may carry requests."""
+    """Collect the events of the daemons' rings of io_uring, where they may carry requests."""
     named = of.facts.kallsyms_fuse
     if of.options.counts or (named and not any(n.startswith("fuse_uring_") for n in named)):
         return Part()
@@ -174,7 +174,7 @@ def of_rings(of: Situation) -> Part:
 
 
 def of_streams(of: Situation) -> Part:
-    """Reads of daemons from sockets and pipes, with copies of their stacks.
+    """Collect the daemons' reads from sockets and pipes, with copies of their stacks.
 
     Until a call ends, its stack is the stack at its entry.
     """
@@ -185,7 +185,7 @@ def of_streams(of: Situation) -> Part:
 
 
 def of_kernel(of: Situation) -> Part:
-    """The stages of requests, and the kernel's functions."""
+    """Collect the stages of requests, and the kernel's functions."""
     options = of.options
     # A caller's wait has the same stack as its request's beginning, and nobody waits while it is
     # recorded. Without the waits only the beginning shows that stack.
@@ -200,14 +200,15 @@ def of_kernel(of: Situation) -> Part:
 
 
 def of_names(of: Situation) -> Part:
-    """The names of files, of mounts whose daemons' probes do not tell them."""
+    """Collect the names of files, on mounts whose daemons' probes do not show them."""
     nameless = of.callbacks.nameless if of.options.names else ()
     probes, events = kernel.names(of.facts, nameless, of.options.backend)
     return Part(probes, events)
 
 
 def of_callbacks(of: Situation) -> Part:
-    """The probes in daemons. A user's own probe set may read memory: its events are per task."""
+    """Collect the probes in daemons. A user's own probe set may read memory: its events are per
+    task."""
     own = any(t.probe_set and t.probe_set.own for t in of.callbacks.targets)
     return Part(
         events=[
@@ -219,7 +220,7 @@ def of_callbacks(of: Situation) -> Part:
 
 
 def of_cpus(of: Situation) -> Part:
-    """Samples of what runs."""
+    """Collect samples of what runs."""
     if not of.stacks:
         return Part()
     how = "dwarf" if of.options.call_graph == "dwarf" else "fp"

@@ -43,11 +43,11 @@ class Target:
 def targets(
     facts: HostFacts, options: Options, sets: Sequence[ProbeSet], chosen: ProbeSet | None = None
 ) -> tuple[Target, ...]:
-    """The mounts to trace and what to probe in each one's daemon.
+    """Return the mounts to trace and what to probe in each one's daemon.
 
     ``chosen``: the set that the user named, already reduced by select(); else each mount gets those
     of ``sets`` that match one of its daemon's libraries, up to the generic set, which needs only
-    symbols that a library exports. Error: no such mount.
+    symbols that a library exports. Raise Error if there is no such mount.
     """
     mounts = _mounts(facts, options)
     fitted = tuple(_target(mount, sets, chosen) for mount in mounts)
@@ -85,7 +85,8 @@ def _mounts(facts: HostFacts, options: Options) -> tuple[Mount, ...]:
 
 
 def mount_of(facts: HostFacts, path: str) -> Mount:
-    """The FUSE mount that ``path`` (absolute) lies on: its longest prefix among the mounts."""
+    """Return the FUSE mount that ``path`` (absolute) lies on: its longest prefix among the
+    mounts."""
     here = [mount for mount in facts.mounts if is_on(path, mount.path)]
     if not here:
         known = ", ".join(mount.path for mount in facts.mounts[:5])
@@ -127,7 +128,7 @@ def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> 
 def no_calls(
     mount: Mount, code: Code, subject: Mapping[str, Value] | None = None, fix: str = ""
 ) -> Reason:
-    """Why no call of a mount's daemon can be recorded."""
+    """Return why no call of a mount's daemon can be recorded."""
     about = {"part": "daemon", "path": mount.path, **(subject or {})}
     return Reason(code, about, fix=fix, layer="daemon")
 
@@ -137,7 +138,7 @@ def served_by(mount: Mount) -> dict[str, Value]:
 
 
 def _files(group: Group, mount: Mount) -> list[tuple[Group, Library]]:
-    """The daemon's files that a group matches."""
+    """Return the daemon's files that a group matches."""
     files = [
         library
         for library in mount.libraries
@@ -153,7 +154,7 @@ def _files(group: Group, mount: Mount) -> list[tuple[Group, Library]]:
 
 
 def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
-    """The set with its usual groups and the optional groups that ``extra`` names."""
+    """Return the set with its usual groups and the optional groups that ``extra`` names."""
     names = [group.name for group in probe_set.groups]
     for name in extra:
         if name not in names:
@@ -166,7 +167,7 @@ def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
 
 
 def shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Reason]:
-    """Mounts that are not recorded, of processes that serve recorded ones, too."""
+    """Return why mounts are not recorded whose daemons also serve recorded ones."""
     recorded = {target.mount.connection for target in chosen}
     for pid in dict.fromkeys(target.mount.daemon_pid for target in chosen):
         own = [target.mount for target in chosen if target.mount.daemon_pid == pid]
@@ -195,7 +196,7 @@ def is_32bit(mount: Mount) -> bool:
 
 
 def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
-    """Names of the daemon's files (program, libraries) without frame pointers."""
+    """Return the names of the daemon's files (program, libraries) without frame pointers."""
     return tuple(
         os.path.basename(library.path)
         for library in mount.libraries

@@ -53,8 +53,8 @@ class Probe:
         return [name for name, _ in self.layout if name not in own]
 
     def definition(self) -> str:
-        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: tracefs
-        would misread it."""
+        """Return the line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error:
+        tracefs would misread it."""
         instances = self.instances or ""
         own = dict(self.arguments)
         layout = self.layout or tuple(dict.fromkeys(own, "").items())
@@ -70,7 +70,7 @@ class Probe:
 
 
 def constant(number: int, kind: str) -> str:
-    """A number as tracefs takes it for an argument's value."""
+    """Format a number as tracefs takes it for an argument's value."""
     return f"\\{number}:{kind}"
 
 

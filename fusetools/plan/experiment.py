@@ -69,12 +69,12 @@ class Experiment:
         return tuple(name for name, values in self.params.items() if len(values) > 1)
 
     def points(self) -> list[Point]:
-        """The grid, the last axis changing fastest; {names} in values are filled in."""
+        """Return the grid, the last axis changing fastest; {names} in values are filled in."""
         grid = [dict(zip(self.params, values)) for values in product(*self.params.values())]
         return [{name: fill(value, point) for name, value in point.items()} for point in grid]
 
     def words(self, point: Point) -> tuple[str, ...]:
-        """The command at a point."""
+        """Return the command of a point of the grid."""
         return tuple(fill(word, point) for word in self.command)
 
     @property
@@ -84,7 +84,7 @@ class Experiment:
         return tuple(" ".join(fill(word, same).split()) for word in self.command)
 
     def label(self, point: Point) -> str:
-        """A point as text: bs=4k threads=8."""
+        """Return a point as text: bs=4k threads=8."""
         return " ".join(f"{name}={point[name]}" for name in self.axes) or "the only point"
 
     @property
@@ -92,7 +92,7 @@ class Experiment:
         return MOUNT not in self.params and any(MOUNT in names(text) for text in self._texts())
 
     def mounted(self, path: str) -> Experiment:
-        """The experiment with {mount} replaced by ``path``."""
+        """Return the experiment with {mount} replaced by ``path``."""
         point = {MOUNT: path}
         return replace(
             self,
@@ -108,7 +108,7 @@ class Experiment:
         yield from self.only.values()
 
     def checked(self) -> Experiment:
-        """The experiment itself. Error: it is invalid."""
+        """Return the experiment itself. Raise Error if it is invalid."""
         count = 1
         used = {name for word in self.command for name in names(word)}
         for choices in self.params.values():  # a value may contain other parameters
@@ -129,7 +129,7 @@ class Experiment:
         return self
 
     def to_json(self) -> object:
-        """As from_json() reads it: lists, no tuples."""
+        """Return what from_json() reads: lists, no tuples."""
         data: object = json.loads(json.dumps(asdict(self)))
         return data
 
@@ -150,7 +150,7 @@ class Experiment:
 
 
 def _recording(data: object) -> LimitedOptions:
-    """Options of a recording. TypeError or ValueError: ``data`` does not hold any."""
+    """Return the options of a recording. Raise TypeError or ValueError if ``data`` holds none."""
     if not isinstance(data, dict):
         raise TypeError("it has no options of a recording")
     rows = {_text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()}
@@ -160,7 +160,7 @@ def _recording(data: object) -> LimitedOptions:
 
 
 def names(text: str) -> set[str]:
-    """The {names} in a text."""
+    """Return the {names} in a text."""
     return set(re.findall(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", text))
 
 
@@ -192,8 +192,8 @@ def parameter(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The values that dots stand for: they continue the two values before the dots, by the same
-    factor or difference, up to the value after the dots."""
+    """Return the values that dots stand for: they continue the two values before the dots, by the
+    same factor or difference, up to the value after the dots."""
     sizes = [_SIZE.fullmatch(value) for value in (*before[-2:], *after[:1])]
     if len(before) < 2 or not after or not all(sizes):
         raise ValueError("the dots stand between sizes: 4k,16k,…,64M")
@@ -218,14 +218,14 @@ def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 
 def ready() -> dict[str, Path]:
-    """The experiments that come with fusetools, by name."""
+    """Return the experiments that come with fusetools, by name."""
     package = importlib.import_module("fusetools.configs.experiments")
     files = sorted(path for folder in package.__path__ for path in Path(folder).glob("*.toml"))
     return {path.stem: path for path in files}
 
 
 def about(path: Path) -> str:
-    """An experiment's purpose, in a line."""
+    """Return an experiment's purpose, in a line."""
     return str(tomllib.loads(path.read_text(encoding="utf-8")).get("about", ""))
 
 
@@ -233,7 +233,7 @@ _KEYS = ("about", "command", "fio", "params", "needs", "only", "caches")
 
 
 def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
-    """The experiment of a TOML file, with its parameters overridden by the ``given`` ones.
+    """Return the experiment of a TOML file, with its parameters overridden by the ``given`` ones.
 
     The file's ``fio`` is the command where fio is installed; ``needs`` explains the parameters that
     the user must give.

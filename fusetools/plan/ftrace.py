@@ -25,8 +25,8 @@ BY_NAME = (5, 12)
 
 
 def by_perf(facts: HostFacts) -> str:
-    """Why perf records all events here; "" where ftrace records the events without stacks in its
-    own instance, which is cheaper."""
+    """Return why perf records all events here; "" where ftrace records the events without stacks in
+    its own instance, which is cheaper."""
     if not facts.instances:
         return "this kernel's ftrace has no instances"
     if "mono" not in facts.clocks:
@@ -41,8 +41,8 @@ def by_name(facts: HostFacts) -> bool:
 
 
 def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The same events for the case that no instance can be made: perf does not record twice the
-    events whose stacks it takes."""
+    """Return the same events for the case that no instance can be made: perf does not record twice
+    the events whose stacks it takes."""
     events = tuple(events)
     filters: dict[str, list[Filter]] = {}
     for event in events:

@@ -141,7 +141,7 @@ def plan(
     ``connections``: those of the traced mounts; ``backend``: one of options.BACKENDS;
     ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
     the stacks of the requests' callers; ``counts``: only what can be counted: kprobes if available,
-    never function_graph. Error: the backend is not available.
+    never function_graph. Raise Error if the backend is not available.
     """
     if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
         raise Error("cannot use kprobes", "this kernel has none (CONFIG_KPROBE_EVENTS)")
@@ -199,7 +199,7 @@ def names(
 
 
 def without_functions(plan: KernelPlan) -> KernelPlan:
-    """The plan with only the stages of requests."""
+    """Return the plan with only the stages of requests."""
     gone = {probe.event for probe in plan.probes if probe.layer == "kernel"}
     return KernelPlan(
         tuple(probe for probe in plan.probes if probe.event not in gone),
@@ -209,7 +209,8 @@ def without_functions(plan: KernelPlan) -> KernelPlan:
 
 
 def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Reason]:
-    """The two exclude each other: a requested duration has priority over the rest of the stacks."""
+    """Return why stacks are cut: they end at functions whose return is probed for a requested
+    duration."""
     returns = [probe.function for probe in probes if probe.role == "return"]
     if not returns:
         return []
@@ -228,7 +229,7 @@ def _no_function(pattern: str) -> Reason:
 
 
 def _no_graph(facts: HostFacts, backend: str) -> Reason | None:
-    """Why function_graph cannot be used; None: it can."""
+    """Return why function_graph cannot be used; None: it can."""
     if backend == "tracepoint":
         return Reason(Code.TRACEPOINTS_ONLY)
     if backend == "kprobe":
@@ -281,13 +282,14 @@ class _Names:
         return self.find(name) is not None
 
     def find(self, name: str, variant: bool = False) -> str | None:
-        """The function's name in the kernel; ``variant``: one whose arguments may have moved."""
+        """Return the function's name in the kernel; ``variant``: one whose arguments may have
+        moved."""
         wanted = re.compile(re.escape(name) + (_VARIANT if variant else _SAME))
         matches = [listed for listed in self._listed if wanted.fullmatch(listed)]
         return matches[0] if len(matches) == 1 and self._known[matches[0]] == 1 else None
 
     def why(self, name: str) -> Reason | None:
-        """Why find() returns None; None: the kernel does not have the function."""
+        """Return why find() returns None; None: the kernel does not have the function."""
         if self._known[name] > 1:
             number = {"functions": self._known[name]}
             return Reason(Code.STAGE_AMBIGUOUS, {"function": name}, number, layer="request")
@@ -299,7 +301,7 @@ class _Names:
         return None
 
     def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        """The functions that a shell pattern matches, as set_ftrace_filter does."""
+        """Return the functions that a shell pattern matches, as set_ftrace_filter does."""
         return tuple(n for n in self._listed if any(fnmatchcase(n, p) for p in patterns))
 
 
@@ -354,7 +356,7 @@ class _Requests:
     def _way(
         self, stage: _Stage, way: _Way
     ) -> tuple[tuple[list[Probe], list[Event]] | None, Reason | None]:
-        """The probes and events of one way, or why it is none here."""
+        """Return the probes and events of one way, or why it is none here."""
         if name := way.get("tracepoint"):
             return self._tracepoint(stage, name, way), None
         name = way["function"]
@@ -448,7 +450,8 @@ class _Requests:
         return INSTANCES if self.facts.maxactive else 0
 
     def _fetch(self, function: str, paths: Sequence[str]) -> str | None:
-        """The argument's fetch expression from the function's parameters; None: there is none."""
+        """Return the argument's fetch expression from the function's parameters; None: there is
+        none."""
         assert self.layout is not None
         takes = self.layout.functions.get(self.config["takes"].get(function, function), ())
         for path in paths:
@@ -514,7 +517,7 @@ def layout(facts: HostFacts) -> Layout | None:
 
 
 def _operations(names: _Names) -> list[tuple[str, str]]:
-    """(operation, function) of the kernel's entries from the VFS."""
+    """Return (operation, function) of the kernel's entries from the VFS."""
     pairs = []
     for operation, groups in _config("functions")["operations"].items():
         for group in groups:

@@ -13,7 +13,7 @@ PARTS = ("syscall", "kernel", "request", "daemon", "on-CPU", "off-CPU")
 
 
 def parts(plan: ProbePlan) -> dict[str, ProbePlan]:
-    """Each part of the plan that has something to record, as a separate plan."""
+    """Return each part of the plan that has something to record, as a separate plan."""
     plans = {name: _only(plan, name) for name in PARTS}
     return {name: part for name, part in plans.items() if part.events or part.graph}
 

@@ -26,7 +26,7 @@ def served(
     """Return the connections among the ``wanted`` mounts that process ``pid`` of --pid serves.
 
     ``connections``: those of its descriptors of FUSE's device, None where the kernel does not tell;
-    ``shown``: this kernel shows them; ``mounts``: all. Error: it serves none of them.
+    ``shown``: this kernel shows them; ``mounts``: all. Raise Error if it serves none of them.
     """
     if not connections:
         raise Error(f"process {pid} serves no FUSE mount", "it has not opened /dev/fuse", _DETECT)

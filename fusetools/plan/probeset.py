@@ -110,8 +110,8 @@ class ProbeSet:
 
 
 def builtin() -> tuple[ProbeSet, ...]:
-    """The sets that come with fusetools, in the order in which they are tried: sets for a library,
-    the generic set, sets for the daemon's own program."""
+    """Return the sets that come with fusetools, in the order in which they are tried: sets for a
+    library, the generic set, sets for the daemon's own program."""
     package = importlib.import_module("fusetools.configs.fs")
     files = sorted(Path(package.__path__[0]).glob("*.toml"))
     sets = [parse(file.read_text("utf-8"), str(file)) for file in files]
@@ -126,8 +126,8 @@ MOST_BYTES = 1 << 20  # of a probe set's file
 
 
 def load(path: Path, user: Rights | None = None) -> ProbeSet:
-    """Read the set in a file, with the rights of ``user`` (None: our own). Error: a mistake in it,
-    with file, key and reason."""
+    """Read the set in a file, with the rights of ``user`` (None: our own). Raise Error, with
+    file, key and reason, if there is a mistake in it."""
     try:
         text = read_input(str(path), MOST_BYTES, user).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -137,7 +137,7 @@ def load(path: Path, user: Rights | None = None) -> ProbeSet:
 
 
 def parse(text: str, source: str) -> ProbeSet:
-    """As load(), for a text; ``source`` names it in errors."""
+    """Parse a text as load() does a file. ``source``: its name in errors."""
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

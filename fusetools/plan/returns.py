@@ -9,7 +9,7 @@ from fusetools.reasons import Code, Reason
 
 
 def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -> Reason | None:
-    """Why a file's functions may have only entry probes; None if they may have both.
+    """Return why a file's functions may have only entry probes; None if they may have both.
 
     A probe is set in a file, so in every process that maps it: ``mount``'s daemon, and those of all
     other mounts. None: only this process. Sources: host/uretprobe.py.

@@ -131,8 +131,8 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> Filter:
 
 
 def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
-    """The daemons' calls that may wait, with the stack by frame pointers: so a long wait has a
-    stack even while only some switches have theirs taken (record/slices.py)."""
+    """Return the daemons' calls that may wait, with the stack by frame pointers: so a long wait has
+    a stack even while only some switches have theirs taken (record/slices.py)."""
     name = "raw_syscalls:sys_enter"
     return [(name, Event(name, _waits(daemons), "fp")), *_locks(daemons, "fp")] if daemons else []
 
@@ -153,7 +153,7 @@ MOST_STREAMS = 100
 
 
 def streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list[Event]:
-    """Reads of daemons from sockets and pipes that were open when the recording began.
+    """Return the daemons' reads from sockets and pipes that were open when the recording began.
 
     Only those, so that reading the next request costs nothing, even if it is spliced into a pipe of
     the thread's own, and whatever threads start meanwhile. Waits on other descriptors keep the

@@ -56,14 +56,15 @@ class Attached:
         return now
 
     def numbers(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of numbers that hold those of all their threads. Error: it has ended."""
+        """Return the ranges of numbers that hold those of all their threads. Raise Error if the
+        process has ended."""
         self.look()
         if self.ended:
             raise Gone(f"cannot record process {self.pid}", "it has ended", LIST)
         return ranges(threads(self._files, (self.pid, *self.descendants)), RANGES)
 
     def look(self) -> None:
-        """Takes up who descends from it now."""
+        """Add the processes that descend from it now."""
         now = descendants(self._files, self.pid)
         self.descendants = tuple(sorted({*self.descendants, *now} - {self.pid}))
 

@@ -15,7 +15,8 @@ PATIENCE = 20.0
 
 
 def drop() -> None:
-    """Empties the kernel's caches of pages, names and inodes. Error: that may not be done."""
+    """Empty the kernel's caches of pages, names and inodes. Raise Error if that is not
+    permitted."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -28,7 +29,7 @@ def drop() -> None:
 
 
 def load(command: Sequence[str]) -> None:
-    """Programs are to come out of the cache nevertheless: not what is measured."""
+    """Read the workload's programs into the page cache: loading them is not what is measured."""
     bounded(partial(_load, command), PATIENCE)  # they may lie on a file system that hangs
 
 

@@ -24,7 +24,7 @@ class Cgroup:
 
 
 def remove(path: Path) -> bool:
-    """Removes a cgroup; processes that are still in it go back to its parent."""
+    """Remove a cgroup. Processes that are still in it go back to its parent."""
     for _ in range(100):
         try:
             path.rmdir()
@@ -47,5 +47,5 @@ def name() -> str:
 
 
 def path(hierarchy: Hierarchy, name: str) -> Path:
-    """Where a cgroup of ours is."""
+    """Return the directory of a cgroup of ours."""
     return Path(hierarchy.mount + hierarchy.own) / name

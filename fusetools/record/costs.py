@@ -122,8 +122,8 @@ class _Processes:
         self._caller = 0
 
     def round_trip(self, calls: int) -> RoundTrip | None:
-        """One of them writes a byte to the other, which calls the function that has probes so many
-        times and writes one back."""
+        """Send a byte from one process to the other, which calls the probed function so many times
+        and sends one back."""
         notes = b""
         with contextlib.suppress(OSError):
             os.write(self._orders, bytes([calls]))

@@ -59,7 +59,7 @@ def _limits(mount: Mount, known: Mapping[int, Mapping[str, int]]) -> tuple[Limit
 
 
 def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:
-    """With the number of mounts whose daemons can be probed, and how well."""
+    """Return the diagnosis with the number of mounts whose daemons can be probed, and how well."""
     layers = []
     for layer in diagnosis.layers:
         if layer.name == "daemon" and layer.available and mounts:
@@ -84,7 +84,7 @@ def with_self_test(facts: HostFacts) -> HostFacts:
 
 
 def describe(facts: HostFacts, mount: Mount) -> Described:
-    """As `fusetools record` would plan it for this mount alone."""
+    """Describe what `fusetools record` would plan for this mount alone."""
     kind = mount.fstype.partition(".")[2] or mount.source
     if mount.daemon_pid is None:
         return Described(mount.path, kind, "", mount.why)

@@ -92,7 +92,7 @@ class Recorded:
     flight: Flight | None = None
 
     def written(self) -> bool:
-        """Return whether there is anything."""
+        """Return whether perf or ftrace recorded anything."""
         files = [path for path in (self.raw, self.tasks, self.ring) if path]
         return any(os.path.exists(path) and os.path.getsize(path) for path in files)
 
@@ -195,7 +195,7 @@ class Finisher:
 
     def _keep_raw(self, why: str) -> None:
         """Keep what perf and ftrace wrote: beside the recording's place, where root records for
-        itself. Error: it is another user's recording; where it is kept for root."""
+        itself. Raise Error if it is another user's recording; where it is kept for root."""
         assert self.job.output is not None
         ring = self.recorded.ring
         ring = ring if ring and ring.exists() else None
@@ -221,8 +221,8 @@ class Finisher:
         self._hand_over(self.recorded.raw)
 
     def _kept(self, parts: Mapping[str, Path]) -> list[str]:
-        """Keep raw files of a user's recording for root alone. Return their paths. Error: nothing
-        is kept."""
+        """Keep raw files of a user's recording for root alone. Return their paths. Raise Error if
+        nothing is kept."""
         assert self.job.output is not None and self.job.user is not None
         output, source = self.job.output, self.made.descriptor
         files = {kind: path.name for kind, path in parts.items()}
@@ -236,7 +236,7 @@ class Finisher:
             raise Error(what, str(error), "fusetools clean   (as root)") from error
 
     def _hand_over(self, whole: Path) -> None:
-        """Gives the file its name and its owner; until then only root can get at it."""
+        """Give the file its name and its owner. Until then only root can open it."""
         assert self.job.output is not None
         directory = self.made.descriptor
         try:
@@ -359,8 +359,8 @@ class Finisher:
         return Path(self.job.output.parent, name)
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str, list[str]]]]]:
-        """(event, the field that tells its probes apart, (number, event, fields that it does not
-        have) of each)."""
+        """Return (event, the field that tells its probes apart, (number, event, fields that it does
+        not have) of each)."""
         bundles: dict[str, list[tuple[int, str, list[str]]]] = {}
         for probe in self.job.plan.probes:
             if probe.bundle:
@@ -370,8 +370,8 @@ class Finisher:
         return [(event, NUMBER, probes) for event, probes in bundles.items()]
 
     def _clocks_disagree(self, whole: Path, graph: Path) -> str:
-        """Why function_graph's clock is not that of the rest of ``whole``; empty: it is, or nothing
-        tells."""
+        """Return why function_graph's clock is not that of the rest of ``whole``; empty: it is, or
+        nothing tells."""
         assert self.job.facts.trace_cmd is not None
         ours = [p for p in self.job.plan.probes if p.in_kernel]
         pairs = [p for p in ours if p.role in ("entry", "return")]
@@ -430,7 +430,7 @@ class Finisher:
         )
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
-        """Reads what was recorded: counts, losses, probes that never fired; returns their cost.
+        """Read what was recorded (counts, losses, probes that never fired), and return its cost.
 
         ``left_out``: samples of an event that are other daemons', and not in it.
         """

@@ -26,7 +26,7 @@ def may_be_expedited(setting: Path = SETTING, forbidden: Path = FORBIDDEN) -> bo
 
 
 def expedite(on: bool, setting: Path = SETTING) -> bool:
-    """Sets it; False where the kernel refuses."""
+    """Expedite grace periods, or stop to. Return False if the kernel refuses."""
     try:
         descriptor = os.open(setting, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -18,8 +18,8 @@ WHAT = "the recording cannot be handed over"
 
 
 def hand_over(directory: int, name: str, user: User | None) -> None:
-    """Make a merged recording in a directory of root's private, and its user's. Error: it is no
-    merged recording, or holds memory of processes."""
+    """Make a merged recording in a directory of root's private, and its user's. Raise Error if it
+    is no merged recording, or holds memory of processes."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=directory)
     try:

@@ -59,8 +59,9 @@ class Instance:
         self._statistics: list[Path] = []  # a file of each CPU
 
     def make(self, clock: str, buffer: int, limit: int) -> int:
-        """Makes it, off, with the child that will empty it, whose pid is returned. ``buffer``:
-        bytes on each CPU; ``limit``: of the file. OSError: the kernel does not."""
+        """Make the instance, off, and the child that will empty it. Return the child's pid.
+        ``buffer``: bytes on each CPU; ``limit``: of the file. Raise OSError if the kernel
+        refuses."""
         self.path.mkdir()
         self._write("tracing_on", "0")
         self._write("trace_clock", clock)
@@ -159,13 +160,13 @@ class Instance:
                 raise Error(f"ftrace cannot record {event.name}", why) from error
 
     def clear(self) -> None:
-        """No event is on any more."""
+        """Switch all events off."""
         self._events = []
         with contextlib.suppress(OSError):
             self._write("events/enable", "0")
 
     def start(self) -> None:
-        """Lets the child empty the buffers from here on. Nothing is recorded until resume()."""
+        """Let the child empty the buffers from now on. Nothing is recorded until resume()."""
         assert self._control is not None
         self._statistics = list(self.path.glob("per_cpu/cpu*/stats"))
         events = self.path / "events"
@@ -189,7 +190,7 @@ class Instance:
             self._control.send(b"x")
 
     def pause(self) -> None:
-        """Records nothing from here on."""
+        """Record nothing from now on."""
         with contextlib.suppress(OSError):
             self._write("tracing_on", "0")
 
@@ -205,7 +206,7 @@ class Instance:
         return self._status is not None
 
     def end(self) -> None:
-        """Asks the child for what is left in the buffers; it is paused."""
+        """Pause, and ask the child for what is left in the buffers."""
         self.pause()
         self.lost = tracecmd.lost(self.path)
         if self._control is not None and self._file >= 0:
@@ -215,7 +216,7 @@ class Instance:
                 self._control.send(b"x")
 
     def stop(self, patience: float = 60.0) -> bool:
-        """Waits for the child; whether the file is whole."""
+        """Wait for the child. Return whether the file is complete."""
         end = time.monotonic() + patience
         while self.pid and not self.ended and (left := end - time.monotonic()) > 0:
             until_ended(self.pid, left)
@@ -236,17 +237,18 @@ class Instance:
         return not self._status
 
     def complaint(self) -> str:
-        """Why the child has ended by itself."""
+        """Return why the child ended by itself."""
         if self._status is None or os.WIFSIGNALED(self._status):
             return "what empties ftrace's buffers was killed"
         return os.strerror(os.WEXITSTATUS(self._status))
 
     def recorded(self) -> int:
-        """Events so far, on all CPUs. It reads a file for each, some 10 us."""
+        """Return the number of events so far, on all CPUs. This reads a file for each CPU, some 10
+        us."""
         return sum(tracecmd.counted(path, RECORDED) for path in self._statistics)
 
     def written(self) -> int:
-        """Bytes of the file."""
+        """Return the bytes of the file."""
         try:
             return self.output.stat().st_size
         except OSError:
@@ -257,8 +259,8 @@ class Instance:
 
 
 def remove(path: Path, patience: float = 5.0) -> bool:
-    """Switches an instance's events off, and removes it; whether it is gone. It cannot be removed
-    while somebody reads it, or where tracefs has been unmounted."""
+    """Switch an instance's events off, and remove it. Return whether it is gone. It cannot be
+    removed while somebody reads it, or where tracefs has been unmounted."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -290,8 +292,8 @@ def _selected(clocks: str) -> str:
 
 
 def _collect(path: Path, page: int, limit: int, output: int, control: int) -> None:
-    """In the child, which holds nothing else of ours: not the lock, no pipe that somebody reads to
-    its end. It exits with 0, or the number of an error."""
+    """Empty the buffers until told to end, and exit with 0 or the number of an error. For a child,
+    which keeps nothing else open: not the lock, no pipe that somebody reads to its end."""
     os.setsid()  # no signal of the terminal
     for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(handled, signal.SIG_DFL)

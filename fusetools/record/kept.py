@@ -133,7 +133,7 @@ def _removed(note: Kept) -> bool:
 
 
 def _above(note: Kept, opened: contextlib.ExitStack) -> int | None:
-    """The directory around it; None: it is not where it was, or does not answer."""
+    """Return the directory around it. Return None if it was moved, or does not answer."""
     if not answers(note.parent):
         return None
     with contextlib.suppress(OSError):
@@ -146,14 +146,15 @@ def _above(note: Kept, opened: contextlib.ExitStack) -> int | None:
 
 
 def _names(above: int, note: Kept) -> list[str]:
-    """Its name by now; whoever owns the directory around it may have renamed it."""
+    """Return the recording's present name: the owner of the directory around it may have renamed
+    it."""
     with os.scandir(above) as entries:
         return [entry.name for entry in entries if entry.inode() == note.inode]
 
 
 @contextlib.contextmanager
 def _noted(path: Path) -> Iterator[list[Kept]]:
-    """The directories that are kept of a user; what becomes of the list is noted."""
+    """Provide the directories that are kept of a user, and note the changed list."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     with os.fdopen(descriptor, "r+") as file:

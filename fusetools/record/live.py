@@ -61,7 +61,7 @@ def command_line(
 
 
 def read_counts(text: str, rows: Sequence[Counted]) -> tuple[tuple[Counted, int], ...]:
-    """The counts of a `perf stat -x ,` file. Error: it is not of these rows."""
+    """Return the counts of a `perf stat -x ,` file. Raise Error if it is not of these rows."""
     lines = [line.split(",") for line in text.splitlines() if line and not line.startswith("#")]
     counts = [int(line[0]) for line in lines if line[0].isdecimal()]
     if len(lines) != len(rows) or len(counts) != len(rows):
@@ -87,7 +87,7 @@ def is_daemons(row: Counted) -> bool:
 
 
 def count(options: Options, arguments: Sequence[str]) -> Live:
-    """Counts while the workload runs. Error: nothing could be counted."""
+    """Count while the workload runs. Raise Error if nothing could be counted."""
     with prepared(options, arguments) as (lock, _, user, facts, plan):
         plan, rows = counting(unbundled(plan, lock.number))
         if not rows:

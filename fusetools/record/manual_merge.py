@@ -64,7 +64,8 @@ def merge(
 
 @contextmanager
 def _folder(target: Output) -> Iterator[int]:
-    """A directory for a time, where the output goes or, printed, where there is room."""
+    """Provide a temporary directory, where the output goes or, if it is printed, where there is
+    room."""
     parent = target.directory if not target.printed else os.open("/var/tmp", os.O_RDONLY)
     name = f".fusetools-{os.urandom(4).hex()}"
     try:
@@ -111,7 +112,7 @@ def _host(inputs: Sequence[str]) -> native.MergeOptions:
 
 
 def _of_version_6(path: str, converted: Path) -> str:
-    """The path of the same recording that the core can read: ``path``, or ``converted``."""
+    """Return the path of the same recording that the core can read: ``path``, or ``converted``."""
     # After the magic stands the version as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         head = file.read(len(TRACE_DAT) + 8) or b""
@@ -145,7 +146,7 @@ def _of_version_6(path: str, converted: Path) -> str:
 def _watched(
     inputs: Sequence[str], output: str, progress: Callable[[float], None] | None
 ) -> Iterator[None]:
-    """Tells the progress, by how much of the output there is."""
+    """Report the progress, by how much of the output there is."""
     if progress is None:
         yield
         return

@@ -96,9 +96,9 @@ class Merger:
         meanwhile: Callable[[], None] = lambda: None,
         **more: Unpack[native.MergeOptions],
     ) -> native.MergeInfo:
-        """As the core's merge, into a file that is not there. ``give_up`` is asked now and then;
-        ``meanwhile`` is called once, when it has begun.
-        CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
+        """Merge as the core does, into a file that does not exist. ``give_up``: called regularly,
+        returns whether to stop; ``meanwhile``: called once, when it has begun. Raise CoreError, or
+        Stuck if it was stopped, waits for a file system that does not answer, or died."""
         maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
         query = json.dumps([inputs, output, session, {**more, "maps": maps}]).encode()
         try:
@@ -218,7 +218,8 @@ def _signs(pid: int, output: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    """In the process: what is asked on the standard input, the answer on the standard output."""
+    """Answer on the standard output what is asked on the standard input. For the merging
+    process."""
     query = receive(0)
     if query is None:  # the parent was killed before it asked
         return
@@ -335,7 +336,7 @@ class Opener:
 
 
 def _serve(questions: socket.socket) -> None:
-    """In the child: open what is asked for, until nobody asks."""
+    """Open what is asked for, until nobody asks. For a child."""
     while query := questions.recv(LONGEST + 1):
         try:
             descriptor = _opened(os.fsdecode(query))
@@ -353,7 +354,7 @@ def _opened(path: str) -> int:
 
 
 def open_program(path: str) -> int:
-    """Opens an ELF program or library. OSError: it cannot be opened, or is none."""
+    """Open an ELF program or library. Raise OSError if it cannot be opened, or is none."""
     descriptor = open_regular(path)
     try:
         head = os.pread(descriptor, 18, 0)

@@ -44,7 +44,8 @@ class Sizes:
 
 
 def buffer_size(cpus: int, together: int, largest: int, smallest: int) -> int:
-    """Bytes of each CPU's buffer, a power of two: all of them are no more than ``together``."""
+    """Return the bytes of each CPU's buffer, a power of two: all together are no more than
+    ``together``."""
     buffer = largest
     while buffer > smallest and buffer * cpus > together:
         buffer //= 2
@@ -212,7 +213,8 @@ def _options(
 
 
 def overwriting(command_line: Sequence[str]) -> list[str]:
-    """The same, with buffers that always hold the newest events; SIGUSR2 has them written."""
+    """Return the same command line, with buffers that always hold the newest events. SIGUSR2 has
+    them written."""
     return [*command_line, "--overwrite", "--switch-output=signal"]
 
 
@@ -261,7 +263,7 @@ class Perf(Program):
         self._answer = os.open(self.fifos[1], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def tell(self, word: str, seconds: float = 60.0) -> bool:
-        """Sends a command and waits for its answer; False when perf ended or did not answer."""
+        """Send a command and wait for its answer. Return False if perf ended or did not answer."""
         self.ask(word)
         end = time.monotonic() + seconds
         while self.owes and time.monotonic() < end:
@@ -270,7 +272,7 @@ class Perf(Program):
         return not self.owes
 
     def ask(self, word: str) -> None:
-        """Sends a command."""
+        """Send a command."""
         os.write(self._control, word.encode() + b"\n")
         self._owed += 1
 
@@ -281,7 +283,7 @@ class Perf(Program):
         return self._owed > 0
 
     def look(self, seconds: float) -> bool:
-        """Takes what it answers; False: nothing came in that time."""
+        """Read its answers. Return False if nothing came in that time."""
         ready = select.select([self._answer], [], [], seconds)[0]
         if ready:
             self._take()
@@ -291,12 +293,12 @@ class Perf(Program):
         self._owed -= os.read(self._answer, 4096).count(b"ack")
 
     def enable(self) -> None:
-        """Events count from here on. Refused when perf could not open them."""
+        """Switch the events on. Raise Refused if perf could not open them."""
         if not self.tell("enable"):
             raise Refused("perf cannot record", self.complaint() or "it does not answer")
 
     def pause(self) -> None:
-        """Events count no more."""
+        """Switch the events off."""
         if not self.ended:
             self.tell("disable")
 
@@ -312,7 +314,7 @@ class Perf(Program):
             until_ended(self.process.pid, min(left, 0.005))
 
     def stop(self) -> bool:
-        """Lets perf write what it has; whether it did. It may not have ended: let_go()."""
+        """Let perf write its data. Return whether it did. It may still run: let_go()."""
         if self.process is None:
             return True
         # perf before 5.12 knows no "stop"
@@ -335,7 +337,7 @@ class Overwriting(Perf):
         """Wait for what ask_dump() asked for. Return it, a file of the directory that perf runs in.
 
         ``name``: of its own output. Meanwhile events are dropped; perf records again when this
-        returns. Error: it did not write that.
+        returns. Raise Error if it did not write that.
         """
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.ended:
@@ -345,6 +347,6 @@ class Overwriting(Perf):
         raise Error("perf did not write its buffers", self.complaint() or "it does not answer")
 
     def stop(self) -> bool:
-        """At once: by SIGINT it would write its buffers."""
+        """Kill perf immediately: at SIGINT it would write its buffers."""
         self.kill()
         return True

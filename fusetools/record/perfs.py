@@ -54,7 +54,7 @@ class Perfs:
             perf.kill()
 
     def discard(self) -> None:
-        """Close what was used to talk to the killed ones."""
+        """Close the control pipes of the killed ones, and forget these."""
         self.close()
         self.first = self.second = self.raw_tasks = None
 
@@ -110,7 +110,7 @@ class Perfs:
         return all(stopped)
 
     def close(self) -> None:
-        """Close what is used to talk to them."""
+        """Close their control pipes."""
         for perf in self.all:
             perf.close()
 

@@ -29,7 +29,8 @@ def summary(facts: HostFacts, plan: ProbePlan) -> Planned:
 
 
 def places(plan: ProbePlan) -> Iterable[tuple[str, tuple[Probe, ...]]]:
-    """The probes by mount; those of a library that several mounts use stand with the first."""
+    """Yield the probes by mount; those of a library that several mounts use stand with the
+    first."""
     rest = list(plan.probes)
     for target in plan.targets:
         own = _of(target, rest)

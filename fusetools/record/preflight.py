@@ -46,8 +46,8 @@ NOT_BESIDE = Reason(Code.GRAPH_IN_USE, fix="fusetools record --wait -- …")
 def prepare(
     options: Options, chosen: probeset.ProbeSet | None = None
 ) -> tuple[HostFacts, ProbePlan]:
-    """The plan for this host, with the probe set that was asked for. Error: with what is missing,
-    and what fixes it."""
+    """Return this host's facts, and the plan with the requested probe set. Raise Error, with what
+    is missing and what fixes it, if nothing can be recorded."""
     facts = read_host(trial=False, paths=options.mounts or None)
     check_obstacles(facts)
     if options.pid is not None:
@@ -72,7 +72,8 @@ def prepare(
 
 
 def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> None:
-    """Error: a probe set of the user's own would probe a daemon that the user may not read."""
+    """Raise Error if a probe set of the user's own would probe a daemon that the user may not
+    read."""
     probed = [t for t in targets if t.groups and t.probe_set and t.probe_set.own]
     if user is None or not probed:
         return
@@ -82,8 +83,8 @@ def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> Non
 
 
 def check_daemons(plan: ProbePlan, user: User | None) -> None:
-    """Error: the daemon of a mount has ended since it was found; for sudo's caller, when all is
-    armed. Its number may be another process's by now."""
+    """Raise Error if the daemon of a mount has ended since it was found. For a user of sudo, once
+    all is armed: its number may be another process's by now."""
     if user is None:
         return
     files = Files(Path("/"))
@@ -100,7 +101,7 @@ def check_daemons(plan: ProbePlan, user: User | None) -> None:
 
 
 def check_obstacles(facts: HostFacts) -> None:
-    """Error: this host can record nothing; with what doctor advises."""
+    """Raise Error, with doctor's advice, if this host can record nothing."""
     for obstacle in obstacles(facts, "record …")[:1]:
         raise _refusal(obstacle)
 
@@ -119,7 +120,8 @@ def _refusal(obstacle: Advice) -> Error:
 
 
 def _with_pid(facts: HostFacts, options: Options, pid: int) -> HostFacts:
-    """The facts with process ``pid`` as the daemon of the mounts that it serves. Error: of none."""
+    """Return the facts with process ``pid`` as the daemon of the mounts that it serves. Raise Error
+    if it serves none."""
     files = Files(Path("/"))
     if started(pid) is None:
         raise Error(f"there is no process {pid}")
@@ -139,8 +141,8 @@ def _with_pid(facts: HostFacts, options: Options, pid: int) -> HostFacts:
 
 
 def _chosen(text: str | None, user: User | None) -> probeset.ProbeSet | None:
-    """The probe set of --fs: NAME or PATH, then +GROUP for each optional group. ``user``: whose
-    rights a file is read with."""
+    """Return the probe set of --fs: NAME or PATH, then +GROUP for each optional group. ``user``:
+    whose rights a file is read with."""
     if text is None:
         return None
     known = {probe_set.name: probe_set for probe_set in probeset.builtin()}
@@ -156,7 +158,7 @@ def _chosen(text: str | None, user: User | None) -> probeset.ProbeSet | None:
 
 
 def check_feedback(output: Output, plan: ProbePlan) -> None:
-    """Error where the recording would record how it is written itself."""
+    """Raise Error if the recording would record how it is written itself."""
     device = output.device
     number = os.major(device) << 20 | os.minor(device)
     for target in plan.targets:
@@ -169,7 +171,7 @@ def check_feedback(output: Output, plan: ProbePlan) -> None:
 
 
 def output_of(options: Options) -> Output:
-    """Where the recording goes. Error: it cannot be written there."""
+    """Return where the recording goes. Raise Error if it cannot be written there."""
     if options.output == PRINTED or options.output.startswith(("/dev/std", "/dev/fd/")):
         why = "a recording cannot be printed: perf writes it at any place"
         raise Error(f"cannot write {options.output}", why, "-o FILE")
@@ -199,7 +201,8 @@ def owner(as_root: bool) -> Owner | None:
 def prepared(
     options: Options, arguments: Sequence[str], warn: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[Lock, Removed, User | None, HostFacts, ProbePlan]]:
-    """The lock, what a killed recording had left, whom the workload runs as, and the plan.
+    """Provide the lock, what a killed recording had left, the workload's user, the facts and the
+    plan.
 
     ``warn``: told who holds the lock, where ``options.wait`` has us wait for it.
     """
@@ -241,7 +244,7 @@ def _alone(
     facts: HostFacts,
     plan: ProbePlan,
 ) -> tuple[HostFacts, ProbePlan]:
-    """Sees to it that no other recording runs, or plans to run beside it."""
+    """Make sure that no other recording runs, or plans to run beside this one."""
     apart = can_be_numbered(facts.fetch_args)
     if apart and options.backend == "auto" and not options.wait and lock.beside():
         facts, plan = prepare(replace(options, backend="kprobe"), chosen)
@@ -251,7 +254,8 @@ def _alone(
 
 
 def _check_callers(options: Options) -> None:
-    """Error: the workload's command cannot run, or the process to attach to cannot be recorded."""
+    """Raise Error if the workload's command cannot run, or the process to attach to cannot be
+    recorded."""
     if options.command:
         user = _caller(options)
         name = options.command[0]

@@ -18,12 +18,13 @@ KILLED = 10.0  # seconds to end after SIGKILL
 
 
 def run_in_time() -> None:
-    """Has this process run as soon as there is something for it to do: who empties buffers, which
-    overflow while it waits for a CPU.
+    """Have this process run as soon as it has work: it empties buffers, which overflow while it
+    waits for a CPU.
 
     A nice value is not enough. Every session is scheduled as a group of its own (sched(7),
     autogroup); and beside two threads that wake each other a process that moved to their CPU, as
-    perf does to switch its events there, was not run for a second (Linux 6.18)."""
+    perf does to switch its events there, was not run for a second (Linux 6.18).
+    """
     with contextlib.suppress(OSError):
         os.nice(-20)  # for where the next is refused (cgroups of real-time groups)
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -44,8 +45,8 @@ class Program:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, argv: Sequence[str], prepare: Callable[[], None], directory: Path) -> int:
-        """Starts it in a directory, in a session of its own; ``prepare`` runs in the child. Returns
-        its pid."""
+        """Start it in a directory, in a session of its own. Return its pid. ``prepare``: runs in
+        the child."""
 
         def begin() -> None:
             # A script's background jobs begin with it ignored, which a program may keep.
@@ -76,7 +77,8 @@ class Program:
         return self.ended
 
     def end(self, patience: float) -> bool:
-        """Lets it write what it has, for so many seconds; whether it did so by itself."""
+        """Wait up to ``patience`` seconds for it to write its data and exit. Return whether it did
+        so by itself."""
         good = not self.ended
         for number, seconds in (
             (signal.SIGINT, patience),
@@ -94,12 +96,12 @@ class Program:
         return good
 
     def _until_done(self, seconds: float) -> None:
-        """Returns when it is done, or the time is over, or earlier."""
+        """Wait until it is done or the time is over, or return earlier."""
         if self.process is not None:
             until_ended(self.process.pid, seconds)
 
     def let_go(self, seconds: float = 60.0) -> None:
-        """Waits until it has ended, and so has closed its events."""
+        """Wait until it has ended, and so has closed its events."""
         end = time.monotonic() + seconds
         while self.process is not None and not self.ended:
             if (left := end - time.monotonic()) <= 0:

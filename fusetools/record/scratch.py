@@ -83,7 +83,7 @@ class Scratch:
         return by_descriptor(self.descriptor)
 
     def remove(self) -> None:
-        """With all that is in it."""
+        """Remove the directory and all that is in it."""
         if self.descriptor < 0:
             return
         _empty(self.descriptor)
@@ -103,10 +103,10 @@ def _empty(descriptor: int) -> None:
 
 
 def reclaim(note: Note, register: Path) -> tuple[str, bool]:
-    """Removes what a killed recording left; what was in it is kept beside it. It stays root's:
-    nothing was merged. ``register``: where it is noted what is kept of users' recordings.
+    """Remove what a killed recording left, but keep its data beside it, for root alone: nothing was
+    merged. ``register``: where what is kept of users' recordings is noted.
 
-    Returns what was done, in words ("": nothing is there), and whether it succeeded.
+    Return what was done, in words ("": nothing is there), and whether it succeeded.
     """
     parent, name = os.path.split(note.path)
     if not answers(parent):
@@ -143,8 +143,8 @@ def _reclaim(note: Note, above: int, name: str, register: Path) -> tuple[str, bo
 
 
 def _keep(note: Note, above: int, directory: int, register: Path) -> str:
-    """Gives what perf had written a name beside the recording's, and what ftrace had; in words,
-    "" where there is nothing."""
+    """Give the data of perf and ftrace names beside the recording's. Return them in words, "" if
+    there is none."""
     there = [name for name in (DATA, TASKS, RING) if _made_private(name, directory)]
     # Without a head in ftrace's file nothing had begun: all that perf has is its own beginning.
     if not there or (RING not in there and os.access(RING, os.F_OK, dir_fd=directory)):
@@ -178,7 +178,7 @@ def _keep(note: Note, above: int, directory: int, register: Path) -> str:
 
 
 def _made_private(name: str, directory: int) -> bool:
-    """Return whether there is something in the file; root alone may read it then."""
+    """Make a file readable by root alone. Return False if it is empty, or no file."""
     try:
         data = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
@@ -194,7 +194,7 @@ def _made_private(name: str, directory: int) -> bool:
 
 
 def _give(name: str, directory: int, new: str, above: int) -> None:
-    """A new name above. FileExistsError: it is taken."""
+    """Give a file a new name in the directory above. Raise FileExistsError if the name is taken."""
     try:
         os.link(name, new, src_dir_fd=directory, dst_dir_fd=above, follow_symlinks=False)
     except FileExistsError:

@@ -20,7 +20,7 @@ SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
 def arrived(seconds: float) -> signal.struct_siginfo | None:
-    """The next of SIGNALS, which are held back; None: there was none in that time."""
+    """Return the next of SIGNALS, which are held back; None if none came in that time."""
     if seconds > 0:
         # Not by sigtimedwait(): where a process is stopped (SIGSTOP) until the time is over,
         # CPython tells it of a signal that never came (Modules/signalmodule.c).
@@ -46,8 +46,8 @@ def _descriptor() -> int:
 
 @contextlib.contextmanager
 def held_signals(outcome: Outcome) -> Iterator[None]:
-    """Signals wait until asked for; of what came late only that it came is kept: everything ends
-    anyway."""
+    """Hold signals back until arrived() asks for them. Late ones are only noted, not passed on:
+    everything ends anyway."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -65,7 +65,8 @@ def end_with(parent: int, number: int) -> None:
 
 
 def with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """In a child, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
+    """Have a child end with its parent, even by SIGKILL, and take signals again. Runs in the child
+    before it runs a program."""
     end_with(parent, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):

@@ -40,9 +40,12 @@ class Look(NamedTuple):
 
 
 class Slices:
-    """``tell`` passes a command to perf, and waits up to so many seconds for its answer.
-    ``events``: how many ftrace has recorded; ``sizes``: bytes of what perf has written, and of
-    ftrace's events. Made when the workload begins: what arming made is not of it."""
+    """The slices of time in which the stacks of frequent waits are taken.
+
+    ``tell``: sends a command to perf, and waits up to so many seconds for its answer; ``events``:
+    returns the number of events that ftrace has recorded; ``sizes``: returns the bytes that perf
+    and ftrace have written. Create it when the workload begins: earlier events do not count.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Slices:
         self._due = self._since + LOOK
 
     def go_on(self) -> float:
-        """Begins or ends a slice when it is time; seconds until it wants to be called again."""
+        """Begin or end a slice when it is time. Return the seconds until the next call."""
         now = time.monotonic()
         if now >= self._due:
             begin = time.thread_time()
@@ -107,7 +110,7 @@ class Slices:
         return SLICE
 
     def _switch(self, on: bool) -> None:
-        """All that are off, or those that are taken in part."""
+        """Switch all that are off, or those that are taken in part."""
         names = self._all if on else reversed(self._in_part)
         for name in [name for name in names if (name in self._off) == on]:
             self._tell(f"{'enable' if on else 'disable'} {name}", 1.0)

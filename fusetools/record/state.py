@@ -126,12 +126,12 @@ class Recordings:
         os.close(self._descriptor)
 
     def _places(self) -> list[Path]:
-        """The directories of numbers that have been used."""
+        """Return the directories of numbers that have been used."""
         names = [name for name in os.listdir(self.place) if name.isdecimal() and len(name) < 3]
         return [self.place / name for name in sorted(names, key=int) if int(name) < NUMBERS]
 
     def _others(self) -> list[tuple[int, Path]]:
-        """(pid, directory) of each recording that runs beside this one."""
+        """Return (pid, directory) of each recording that runs beside this one."""
         others = []
         for path in self._places():
             with contextlib.suppress(OSError):
@@ -145,12 +145,12 @@ class Recordings:
         return [_short(_words(pid, path)) for pid, path in self._others()]
 
     def theirs(self) -> set[int]:
-        """The processes by which others record; each records its own events alone."""
+        """Return the processes by which others record; each records its own events alone."""
         states = (_read(path / "state.json") for _, path in self._others())
         return {pid for state in states if state for pid, _ in state.processes}
 
     def clean(self) -> Removed:
-        """Removes what killed recordings left, and their notes."""
+        """Remove what killed recordings left, and their notes."""
         what: list[str] = []
         left: list[str] = []
         for path in self._places():
@@ -173,7 +173,7 @@ class Recordings:
         return Removed(tuple(what), tuple(left))
 
     def unmount(self) -> bool:
-        """Undoes mount(), unless others record; the last that is done with the lock."""
+        """Undo mount(), unless others record. Nothing is done with the lock afterwards."""
         note = self.place / MOUNTED
         if not note.exists():
             return False
@@ -245,7 +245,8 @@ class Lock(Recordings):
         return waited
 
     def _share(self, uid: int) -> int:
-        """Take one of a user's recordings at once; its descriptor. Error: there is none left."""
+        """Take one of a user's recordings at once; its descriptor. Raise Error if there is none
+        left."""
         for number in range(MOST_AT_ONCE):
             descriptor = _open_lock(self.place / f"user.{uid}.{number}")
             try:
@@ -256,7 +257,7 @@ class Lock(Recordings):
         raise self._refused()
 
     def _numbered(self, numbers: Iterable[int]) -> int:
-        """Takes the first number that is free. Error: there is none."""
+        """Take the first free number. Raise Error if there is none."""
         for number in numbers:
             self._own = _open_lock(self.place / str(number))
             try:
@@ -270,7 +271,7 @@ class Lock(Recordings):
         raise self._refused()
 
     def _refused(self, fix: str = "") -> Error:
-        """Names who is in the way, by the kernel's own word."""
+        """Return the error that names the recording that runs."""
         what = "another recording is running"
         wait = "wait for it (fusetools record --wait …)"
         others = self._others()
@@ -296,7 +297,7 @@ class Lock(Recordings):
         self._opened.close()
 
     def write(self) -> None:
-        """Puts the state on record; to be called before a thing is made."""
+        """Write the state. Call this before a listed object is made."""
         self._new.write_text(json.dumps(asdict(self.state)))
         self._new.replace(self._file)  # in a directory that only root may enter
 
@@ -305,14 +306,15 @@ class Lock(Recordings):
         self._file.unlink(missing_ok=True)
 
     def mount(self) -> None:
-        """Mounts tracefs, for whoever records at the same time, too; noted before."""
+        """Mount tracefs, also for others that record meanwhile; noted before."""
         (self.place / MOUNTED).touch(mode=0o600)
         if not tracefs.mount() and not Path(tracefs.PLACE, "events").exists():
             (self.place / MOUNTED).unlink(missing_ok=True)
 
 
 def _open_lock(folder: Path) -> int:
-    """The descriptor of the lock in a folder of root's alone. Error: there is none, nor can be."""
+    """Return the descriptor of the lock, in a folder of root's alone. Raise Error if there can be
+    none."""
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -346,7 +348,7 @@ def _holder(lock: Path) -> int | None:
 
 
 def _words(pid: int, path: Path) -> str:
-    """Return who holds the lock in a folder: it writes its command right after it got the lock."""
+    """Name the holder of the lock in a folder, by the command that it writes into the lock."""
     files = Files(Path("/"))
     for _ in range(20):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -362,12 +364,12 @@ def _words(pid: int, path: Path) -> str:
 
 
 def _short(words: str) -> str:
-    """A command may have thousands of words."""
+    """Shorten a command, which may have thousands of words."""
     return words if len(words) <= LONG else f"{words[: LONG - 1]}…"
 
 
 def _read(file: Path) -> State | None:
-    """The note; None where there is none. One that cannot be understood lists nothing."""
+    """Return the note, None if there is none. A note that cannot be parsed lists nothing."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -387,8 +389,8 @@ def _read(file: Path) -> State | None:
 def clean(
     state: State, directory: Path = DIRECTORY, theirs: Callable[[], set[int]] = set
 ) -> Removed:
-    """Remove everything that a state lists, if it is still there. ``theirs``: the
-    processes by which others record now."""
+    """Remove everything that a state lists, if it is still there. ``theirs``: the processes by
+    which others record now."""
     what: list[str] = []
     left: list[str] = []
     for pid, start in reversed(state.processes):
@@ -433,7 +435,7 @@ def clean(
 
 
 def started(pid: int) -> int | None:
-    """A process's start time, which tells it from a later one of the same pid."""
+    """Return a process's start time, which tells it from a later one of the same pid."""
     process = read_stat(Files(Path("/")), pid)
     return process.start if process and process.state != "Z" else None
 

@@ -57,7 +57,7 @@ class Piped(Perf):
         return pid
 
     def look(self, seconds: float) -> bool:
-        """Also takes what is in the pipe, which would fill up."""
+        """Read its answers, and what is in the pipe, which would fill up."""
         ready = select.select([self._answer, self._pipe], [], [], seconds)[0]
         answered = self._answer in ready
         if answered:
@@ -65,7 +65,7 @@ class Piped(Perf):
         return self._read() or answered  # a pipe that nobody writes to any more is ready, too
 
     def _read(self) -> bool:
-        """Takes what is in the pipe; False: nothing was."""
+        """Read what is in the pipe. Return False if there was nothing."""
         some = False
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self._pipe, PIPE):
@@ -74,7 +74,7 @@ class Piped(Perf):
         return some
 
     def readable(self, seconds: float, other: int | None = None) -> list[int]:
-        """Waits until there is something to read."""
+        """Wait until there is something to read."""
         wanted = [self._pipe] if other is None else [self._pipe, other]
         return select.select(wanted, [], [], seconds)[0]
 
@@ -90,7 +90,7 @@ class Piped(Perf):
         return self.ended
 
     def end(self, patience: float) -> bool:
-        """As Program.end; nobody wants what it still writes."""
+        """Do as Program.end, and discard what it still writes."""
         os.set_blocking(self._pipe, True)
 
         def drain() -> None:
@@ -218,7 +218,8 @@ class Streaming:
         return start
 
     def advance(self) -> int:
-        """Takes up all that happened until now; ns on the recording's clock. Error: perf ended."""
+        """Process all that happened until now. Return ns on the recording's clock. Raise Error if
+        perf ended."""
         now = self._all_read()
         self.requests.complete(now)
         return now
@@ -265,8 +266,8 @@ class Streaming:
         return cpu_seconds(self.perf.process.pid), time.process_time()
 
     def wait(self, seconds: float, keys: int | None = None) -> bool:
-        """Takes up what perf writes by itself, for so many seconds, or until there is something to
-        read from ``keys``; True: a signal asks to end."""
+        """Process what perf writes by itself, for so many seconds, or until there is something to
+        read from ``keys``. Return True if a signal asks to end."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             came = arrived(0)
@@ -280,7 +281,7 @@ class Streaming:
 
 @contextlib.contextmanager
 def streaming(options: Options, arguments: Sequence[str]) -> Iterator[Streaming]:
-    """A stream of requests, armed. Error: nothing can be recorded."""
+    """Provide an armed stream of requests. Raise Error if nothing can be recorded."""
     with prepared(options, arguments) as (lock, _, user, facts, plan):
         plan = bundled(facts, plan, lock.number, padded=False)  # nothing is merged
         with Streaming(Job(lock, options, arguments, user, facts, plan)) as stream:

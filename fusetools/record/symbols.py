@@ -67,7 +67,7 @@ def _asked(path: str, debug: str | None) -> _Answer | None:
 
 
 def _look(path: str, debug: str | None) -> str:
-    """In a child: what is opened as root is read as nobody."""
+    """Read a file's functions, as nobody, after opening it as root. For a child."""
     try:
         main = f"/proc/self/fd/{open_regular(path)}"
         more = f"/proc/self/fd/{open_regular(debug)}" if debug else None
@@ -94,8 +94,8 @@ def kernel_address(files: Files, name: str) -> int:
 
 
 def debug_file(build_id: str, pid: int | None) -> str | None:
-    """The separate debug file of that build id, here or under the daemon's root. None also where
-    the daemon's file system does not answer."""
+    """Return the separate debug file of that build id, here or under the daemon's root. None also
+    where the daemon's file system does not answer."""
     if not re.fullmatch("[0-9a-f]{4,128}", build_id):
         return None
     name = f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"

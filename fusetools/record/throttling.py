@@ -71,7 +71,7 @@ def read(files: Files, place: str) -> Quota | None:
 
 
 def since(files: Files, whose: str, before: Mapping[str, Quota]) -> list[Throttled]:
-    """The cgroups that have been throttled since then."""
+    """Return the cgroups that have been throttled since then."""
     rows = []
     for place, (times, ns) in before.items():
         now = read(files, place)

@@ -53,7 +53,7 @@ def _failure(command: Sequence[str], status: int, log: int) -> Error:
 
 
 def check(outcome: Outcome, command: Sequence[str], log: int) -> None:
-    """Error: a workload failed, or its recording did. KeyboardInterrupt: a signal came."""
+    """Raise Error if a workload or its recording failed, KeyboardInterrupt if a signal came."""
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:

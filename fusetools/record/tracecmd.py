@@ -59,8 +59,8 @@ def command_line(
 
 
 def buffer_size(cpus: int, free: int) -> int:
-    """Bytes of ring buffer for each CPU, with so many free on the disk: what is in the buffers at
-    the end is still written there."""
+    """Return the bytes of ring buffer for each CPU, with so many free on the disk: what is in the
+    buffers at the end is still written there."""
     size = LARGEST
     while size > SMALLEST and size * cpus > min(BUFFERS, free // 16):
         size //= 2
@@ -68,8 +68,8 @@ def buffer_size(cpus: int, free: int) -> int:
 
 
 def room(parts: int, buffers: int) -> int:
-    """Bytes of disk that are needed to keep what trace-cmd has written and has in its buffers: it
-    puts its parts together, and merged they take up to seven times that."""
+    """Return the bytes of disk needed to keep what trace-cmd has written and has in its buffers. It
+    merges its parts, which takes up to seven times their size."""
     return 8 * (parts + buffers) + KEPT
 
 
@@ -90,7 +90,7 @@ def settings(root: Path) -> dict[str, str]:
 
 
 def restore(root: Path, before: Mapping[str, str]) -> list[str]:
-    """Sets again what is different, and empties the filters; returns the names of what was."""
+    """Restore the changed settings, and empty the filters. Return the names of what was changed."""
     changed = []
     now = settings(root)
     for name in SETTINGS:
@@ -117,7 +117,7 @@ def users(root: Path) -> list[str]:
 
 
 def check_free(root: Path, others: Sequence[str]) -> None:
-    """Error where somebody uses ftrace. ``others``: HostFacts.ftrace_users."""
+    """Raise Error if somebody uses ftrace. ``others``: HostFacts.ftrace_users."""
     # their own trace-cmd or perf, whose stacks our function_graph would cut
     holders = [other for other in others if re.match(r"(trace-cmd|perf) \(pid \d+\) holds", other)]
     holders += [other for other in others if " of tracefs" in other and other not in holders]
@@ -143,8 +143,8 @@ class TraceCmd(Program):
         self.lost = 0
 
     def wait_until_on(self, patience: float = 120.0) -> None:
-        """Until function_graph is on, for the chosen functions alone; then it is paused. Error when
-        that does not come."""
+        """Wait until function_graph is on, for the chosen functions alone, and pause it. Raise
+        Error if that does not happen."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             if self.ended:
@@ -161,19 +161,19 @@ class TraceCmd(Program):
             raise Error("trace-cmd cannot record function_graph", "it did not choose functions")
 
     def pause(self) -> None:
-        """Records nothing from here on, and stays armed."""
+        """Record nothing from now on, and stay armed."""
         _write(self.root / "tracing_on", "0")
 
     def resume(self) -> None:
         _write(self.root / "tracing_on", "1")
 
     def functions(self) -> set[str]:
-        """Those that the kernel says it traces."""
+        """Return the functions that the kernel says it traces."""
         lines = _entries(self.root / "set_ftrace_filter")
         return {line.replace("\t", " ").split(" ")[0] for line in lines}
 
     def stop(self) -> bool:
-        """Stops tracing, lets trace-cmd write what there is; whether it ended well."""
+        """Stop tracing, and let trace-cmd write its data. Return whether it ended well."""
         if self.process is None:
             return True
         self.pause()
@@ -192,7 +192,8 @@ def clocks_disagree(
     address: int,
     calls: Sequence[tuple[int, int, int]],
 ) -> str:
-    """Why a trace.dat is not on the clock of kprobes recorded at the same time; empty: it is.
+    """Return why a trace.dat is not on the clock of kprobes recorded at the same time; empty: it
+    is.
 
     ``calls``: (thread, begin, duration in ns) of ``function`` (at ``address``, 0: not known) by its
     kprobes, which fire before and after function_graph's own: each of its calls must lie inside one
@@ -231,8 +232,8 @@ def clocks_disagree(
 def _graph_entries(
     tool: Tool, recording: Path, names: set[str]
 ) -> Generator[tuple[int, int], None, None]:
-    """(thread, time in ns) of the calls of a function in a trace.dat. trace-cmd before 3.0 prints
-    its address."""
+    """Yield (thread, time in ns) of the calls of a function in a trace.dat. trace-cmd before 3.0
+    prints its address."""
     pattern = re.compile(r" *.*-(\d+) .*? (\d+)\.(\d{9}): funcgraph_entry: +func=(\S+)")
     report = subprocess.Popen(
         [tool.path, "report", "-t", "-R", "-i", str(recording)],
@@ -258,12 +259,13 @@ def _graph_entries(
 
 
 def lost(root: Path) -> int:
-    """Events that the ring buffers of all CPUs overwrote or dropped since tracing began."""
+    """Return how many events the ring buffers of all CPUs overwrote or dropped since tracing
+    began."""
     return sum(counted(path, LOST) for path in root.glob("per_cpu/cpu*/stats"))
 
 
 def counted(statistics: os.PathLike[str], which: re.Pattern[bytes]) -> int:
-    """The sum of these counts of a CPU's ring buffer; 0: they cannot be read."""
+    """Return the sum of these counts of a CPU's ring buffer, 0 if they cannot be read."""
     try:
         descriptor = os.open(statistics, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -277,7 +279,7 @@ def counted(statistics: os.PathLike[str], which: re.Pattern[bytes]) -> int:
 
 
 def _entries(path: Path) -> list[str]:
-    """A filter's lines, without what the kernel writes where there is none."""
+    """Return a filter's lines, without what the kernel writes where there is none."""
     return [
         line for line in _read(path).splitlines() if line and not line.startswith(("#", "no pid"))
     ]

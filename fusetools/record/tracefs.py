@@ -37,7 +37,7 @@ class Tracefs:
         self.since = own.start if since is None and own else since or 0
 
     def add(self, probe: Probe) -> None:
-        """Makes one event; Error with the kernel's own reason."""
+        """Make one event. Raise Error with the kernel's own reason."""
         definition = probe.definition()
         try:
             self._write(probe.event, definition)
@@ -46,7 +46,7 @@ class Tracefs:
             raise Error(f"the kernel refuses the probe {definition}", why) from error
 
     def remove(self, events: Iterable[str], patience: float = 5.0) -> list[str]:
-        """Removes events ("group:name"); those that somebody still holds are returned.
+        """Remove events ("group:name"). Return those that somebody still holds.
 
         The kernel refuses that with EBUSY while one is recorded. With an event of several probes it
         frees all but the last before it looks (unregister_trace_uprobe() in
@@ -66,7 +66,8 @@ class Tracefs:
         return left
 
     def _held(self, events: list[str]) -> set[str]:
-        """Those of several probes that an instance of ftrace has on, or perf may have."""
+        """Return the events of several probes that an instance of ftrace has on, or perf may
+        have."""
         lines = self._read("uprobe_events").split("\n")
         made = Counter(line.partition(" ")[0].partition(":")[2].replace("/", ":") for line in lines)
         shared = {event for event in events if made[event] > 1}
@@ -122,7 +123,7 @@ class Tracefs:
         return True
 
     def why_not_on(self, probe: Probe) -> str:
-        """Switches an event on and off again; why that cannot be done, "" when it can."""
+        """Switch an event on and off again. Return why that cannot be done, "" if it can."""
         why = self._switch(probe.recorded_as, True)
         self._switch(probe.recorded_as, False)
         return why
@@ -176,13 +177,13 @@ class Tracefs:
         return sorted({probe.place for probe in probes if probe.in_kernel} - there)
 
     def missed_returns(self) -> dict[str, int]:
-        """Calls of which a kretprobe saw the entry and, for want of an instance, not the return:
-        by the event's name without its group.
+        """Return the calls whose entry a kretprobe saw but, for lack of an instance, not the
+        return, by the event's name without its group.
 
         kprobe_profile's last column is of all that the probe missed. Until Linux 5.14 that holds
         page faults in a handler as well, which miss nothing (kprobe_fault_handler in
-        arch/x86/kernel/kprobes/core.c). A miss of the place, and not of the return, is in
-        the column of the entry's probe too.
+        arch/x86/kernel/kprobes/core.c). A miss of the place, and not of the return, is in the
+        column of the entry's probe too.
         """
         lines = self._read("kprobe_profile").splitlines()
         missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}
@@ -205,14 +206,14 @@ class Tracefs:
             os.close(descriptor)
 
     def _read(self, name: str) -> str:
-        """A file's text, "" where it cannot be read."""
+        """Return a file's text, "" where it cannot be read."""
         try:
             return (self.root / name).read_text(errors="surrogateescape")
         except OSError:
             return ""
 
     def _kernel_reason(self) -> str:
-        """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
+        """Return the last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
         errors = [line for line in self._read("error_log").splitlines() if "error:" in line]
         return errors[-1].partition("error:")[2].strip() if errors else ""
 
@@ -230,7 +231,7 @@ def _write_once(path: Path, text: str) -> None:
 
 
 def mount() -> bool:
-    """Mounts tracefs at its usual place, as distributions do at boot; whether that worked."""
+    """Mount tracefs at its usual place, as distributions do at boot. Return whether that worked."""
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.mount(b"nodev", PLACE.encode(), b"tracefs", 0, None) == 0)
 

@@ -44,9 +44,9 @@ def record(
     warn: Callable[[str], None],
     waited: Callable[[Sequence[int]], list[Reason]],
 ) -> Outcome:
-    """As session.record(), once what options.mounts names is mounted.
+    """Record as session.record() does, once what options.mounts names is mounted.
 
-    A workload may be what mounts it: it is started at once, and recorded from then on.
+    A workload may be what mounts it: it is started immediately, and recorded from then on.
     """
     absent = _absent(options.mounts)
     if not absent:
@@ -96,7 +96,7 @@ def _ended(workload: Workload, options: Options) -> Error:
 
 
 def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
-    """Returns when each is on a FUSE mount."""
+    """Wait until each is on a FUSE mount."""
     if absent := _absent(paths):
         text = f"waiting for a FUSE file system on {', '.join(absent)} (Ctrl-C ends)"
         _wait(paths, None, partial(warn, text))
@@ -104,7 +104,7 @@ def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
 
 @contextlib.contextmanager
 def _running(options: Options) -> Iterator[Workload]:
-    """The workload, started. Where it cannot be recorded it goes on to its end all the same."""
+    """Provide the started workload. If it cannot be recorded, it runs to its end nevertheless."""
     user = None if options.as_root else caller(os.environ)
     workload = Workload(options.command, user, os.environ)
     try:
@@ -129,8 +129,8 @@ def _absent(paths: Sequence[str]) -> list[str]:
 def _wait(
     paths: Sequence[str], workload: Workload | None, tell: Callable[[], None] = lambda: None
 ) -> None:
-    """Returns when each is on a FUSE mount. Interrupted: by a signal, which the workload gets, too;
-    from ``tell`` on. Error: it has ended."""
+    """Wait until each is on a FUSE mount. From ``tell`` on, raise Interrupted if a signal comes,
+    which the workload gets, too. Raise Error if the workload has ended."""
     files = Files(Path("/"))
     with held_signals(Outcome()), Path("/proc/self/mountinfo").open("rb") as own:
         tell()

@@ -41,7 +41,7 @@ class User:
 
 
 def caller(environment: Mapping[str, str]) -> User | None:
-    """Return who called sudo; None if nobody did, or root. Error: that makes no sense."""
+    """Return who called sudo; None if nobody did, or root. Raise Error if that makes no sense."""
     if "SUDO_UID" not in environment:
         return None
     numbers = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
@@ -66,7 +66,7 @@ def caller(environment: Mapping[str, str]) -> User | None:
 
 
 def environment_of(user: User | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without sudo's traces: the user's own HOME, USER and LOGNAME."""
+    """Return the environment without sudo's traces: the user's own HOME, USER and LOGNAME."""
     result = dict(environment)
     if user:
         for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"):
@@ -117,7 +117,7 @@ class Workload:
         os.close(fail)
 
     def start(self) -> None:
-        """Lets it run; Error when there is no such command or it may not be run."""
+        """Let it run. Raise Error if there is no such command, or it may not be run."""
         os.write(self._release, b"x")
         os.close(self._release)
         self._release = -1
@@ -154,13 +154,13 @@ class Workload:
             os.kill(self.pid, number)
 
     def pass_on(self, came: struct_siginfo) -> None:
-        """Gives it a signal that came to us, unless the terminal has sent it there already."""
+        """Send it a signal that came to us, unless the terminal has sent it there already."""
         if came.si_code != SI_KERNEL:
             self.signal(came.si_signo)
 
     @property
     def exit_status(self) -> int | None:
-        """As a shell gives it: 128 + N for signal N."""
+        """The exit status as a shell gives it: 128 + N for signal N."""
         if self.status is None:
             return None
         if os.WIFSIGNALED(self.status):
@@ -168,7 +168,7 @@ class Workload:
         return os.WEXITSTATUS(self.status)
 
     def abandon(self) -> None:
-        """Ends it if it never ran, closes what is open."""
+        """End it if it never ran, and close what is open."""
         for descriptor in (self._release, self._failed):
             if descriptor >= 0:
                 os.close(descriptor)  # a child that waits reads the end of the pipe, and leaves
@@ -187,7 +187,7 @@ def _run(
     log: int | None,
     parent: int,
 ) -> None:
-    """In the child. The pipes close at exec."""
+    """Run the command, in the child. The pipes close at exec."""
     try:
         for number in signal.valid_signals():
             ours = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)

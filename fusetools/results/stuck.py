@@ -113,13 +113,21 @@ class Mounting(Explained):
 
 @dataclass(frozen=True)
 class StuckMount:
-    """A connection: ``state`` is stuck (callers wait for longer than ``older_seconds``, or its
-    daemon cannot answer), unknown (a caller or the daemon could not be examined), own (``own``
-    processes of fusetools wait, and nobody else), busy (requests wait, none for long but those of
-    ``locked`` callers, which wait for a file lock that another one holds), dead (it was
-    aborted, and its daemon lives) or quiet. ``servers``:
-    the processes that read its requests, ``daemon`` among them; ``client``: what its CernVM-FS
-    client says of itself."""
+    """A connection.
+
+    ``state``: one of
+
+    - stuck: callers have waited for longer than ``older_seconds``, or its daemon cannot answer;
+    - unknown: a caller or the daemon could not be examined;
+    - own: ``own`` processes of fusetools wait, and nobody else;
+    - busy: requests wait, but none for long, except those of ``locked`` callers, which wait for a
+      file lock that another caller holds;
+    - dead: it was aborted, and its daemon lives;
+    - quiet.
+
+    ``servers``: the processes that read its requests, including ``daemon``; ``client``: the answers
+    of its CernVM-FS client about itself.
+    """
 
     path: str
     fstype: str

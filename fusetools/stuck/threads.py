@@ -44,7 +44,8 @@ def start_function(task: Task) -> str:
 
 
 def waits_for_workers(task: Task) -> bool:
-    """libfuse's main thread, which lets other threads work (libfuse's lib/fuse_loop_mt.c)."""
+    """Return whether it is libfuse's main thread, which lets other threads work (libfuse's
+    lib/fuse_loop_mt.c)."""
     loops = ("fuse_session_loop_mt", "fuse_loop_mt")
     return task.call == "futex" and any(name.startswith(loops) for name in task.user)
 
@@ -164,7 +165,8 @@ def cannot_send(task: Task) -> str:
 
 
 def in_reload(task: Task) -> bool:
-    """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
+    """Return whether a thread waits at the CernVM-FS loader's fence, at the entry of its callbacks
+    (cvmfs/fence.h)."""
     names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
     return any(
         inner in ("SafeSleepMs", "Enter") and outer.startswith("stub_")

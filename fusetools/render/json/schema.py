@@ -139,7 +139,7 @@ class _Made:
         }
 
     def _typed(self, cls: type) -> Schema:
-        """The schema of a TypedDict, which is printed as it is."""
+        """Return the schema of a TypedDict, which is printed as it is."""
         names = vars(sys.modules[cls.__module__])
         properties = {
             key: self._node(ast.parse(of.__forward_arg__, mode="eval").body, names)
@@ -157,7 +157,8 @@ class _Made:
         return {"type": "array", "items": items}
 
     def type_of(self, cls: type, annotation: str) -> Schema:
-        """The schema of an annotation, resolved in the module of the class or of a base class."""
+        """Return the schema of an annotation, resolved in the module of the class or of a base
+        class."""
         names: dict[str, object] = {}
         for base in reversed(cls.__mro__):
             names.update(vars(sys.modules[base.__module__]))

@@ -121,7 +121,8 @@ def details(shown: Stacks) -> list[str]:
 
 
 def fix(note: Reason) -> str:
-    """The command that mends what a note is about, and the host to run it on if that matters."""
+    """Return the command that mends what a note is about, and the host to run it on if that
+    matters."""
     place = f", on {note.subject['host'] or 'its host'}" if "host" in note.subject else ""
     return printable(f"fix{place}: {note.fix}")
 

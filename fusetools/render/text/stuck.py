@@ -183,8 +183,8 @@ def _daemon(mount: StuckMount) -> Iterator[str]:
 
 
 def _threads(threads: Iterable[Blocked], frames: int = 0) -> Iterator[str]:
-    """One line for all that wait for the same, most first; or also with the same innermost frames,
-    in their order."""
+    """Yield one line for all that wait for the same, most first; with ``frames``, for all that also
+    share these innermost frames, in their order."""
     alike: dict[tuple[object, ...], list[Blocked]] = {}
     for thread in threads:
         place = (thread.wait, thread.start_function, *thread.user_stack[:frames])

@@ -45,7 +45,7 @@ pub enum Role {
     RingWait,
     /// A callback is entered with a name. Yields only `Side::Name`.
     Name,
-    /// The kernel makes a request that has a name. Yields only `Side::Asked`.
+    /// The kernel makes a request with a file's name. Such events yield only `Side::Asked`.
     Asked,
     /// The kernel makes another request, with an inode.
     About,

@@ -9,7 +9,7 @@ use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
 /// where a thread cannot be started.
 static POOL: Mutex<Option<(u32, Option<&'static ThreadPool>)>> = Mutex::new(None);
 
-/// None: the caller's thread does all work. RAYON_NUM_THREADS=1 asks for that.
+/// Return the pool. None: the caller's thread does all work, as with RAYON_NUM_THREADS=1.
 pub(crate) fn pool() -> Option<&'static ThreadPool> {
     let own = std::process::id();
     let mut known = POOL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,7 +28,7 @@ pub(crate) fn pool() -> Option<&'static ThreadPool> {
     }
 }
 
-/// How much work to begin ahead of what is used.
+/// Return how much work to begin ahead of what is used.
 pub(crate) fn ahead() -> usize {
     pool().map_or(1, |pool| 2 * pool.current_num_threads() + 1)
 }
@@ -48,7 +48,7 @@ impl<'scope> Workers<'_, 'scope> {
     }
 }
 
-/// Returns when all pieces of work that `work` spawns are done.
+/// Return when all pieces of work that `work` spawns are done.
 pub(crate) fn scoped<'scope, R>(work: impl FnOnce(&Workers<'_, 'scope>) -> R) -> R {
     match pool() {
         Some(pool) => pool.in_place_scope(|scope| work(&Workers::Pool(scope))),

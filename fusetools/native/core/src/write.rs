@@ -460,8 +460,8 @@ fn write(
     Ok(Whole { out, info, later })
 }
 
-/// By event: whether it is the entry of one system call, with a copy of the stack. Another event reports each entry, so
-/// only the stacks of this one are used.
+/// Return, by event, whether it is the entry of one system call, with a copy of the stack. Another event reports each
+/// entry, so only the stacks of this one are used.
 fn of_one_call(reader: &Reader) -> Vec<bool> {
     let events = reader.attrs().iter().zip(reader.events());
     let of = events
@@ -469,7 +469,8 @@ fn of_one_call(reader: &Reader) -> Vec<bool> {
     of.collect()
 }
 
-/// By input and perf event: whether only its stacks are used, because an ftrace instance recorded the event, too.
+/// Return, by input and perf event, whether only its stacks are used, because an ftrace instance recorded the event,
+/// too.
 fn of_ftrace(inputs: &[Input]) -> Vec<Vec<bool>> {
     let listed = inputs.iter().filter_map(|input| match input {
         Input::Trace(dat) if dat.listed() => Some(&dat.tracing().formats),
@@ -518,7 +519,7 @@ fn mapping(map: &Map, tail: usize) -> Vec<u8> {
     out
 }
 
-/// The traced kernel's symbols.
+/// Return the traced kernel's symbols.
 fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a, [u8]>>, Error> {
     if let Some(path) = &extras.kallsyms {
         let text =

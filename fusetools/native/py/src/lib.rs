@@ -226,7 +226,7 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// Names of a recording's events whose samples may hold memory or registers of processes.
+/// Return the names of a recording's events whose samples may hold memory or registers of processes.
 #[pyfunction]
 fn of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     py.detach(|| Ok(Reader::open(&path)?.of_memory()))

@@ -256,7 +256,7 @@ struct Note {
     undecided: bool,
     /// The thread waits for the next request from a ring of io_uring.
     for_ring: bool,
-    /// Stack, by the names at the wait's beginning; ROOT: it is not selected.
+    /// Node of the stack, with its names at the wait's beginning; ROOT if the wait is not selected.
     node: u32,
     /// Extent of the stack.
     reach: Reach,
@@ -739,7 +739,6 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Return the source of names: the recording's, or the requested ones.
 /// Prepare to name frames by what the recording holds.
 pub(crate) fn frames_of_recording(reader: &Reader) -> Frames<'_> {
     let text = reader.kallsyms().unwrap_or_default();

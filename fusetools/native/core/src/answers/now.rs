@@ -228,7 +228,7 @@ impl Ended {
     }
 }
 
-/// Bytes read or written; 0 for operations that do neither.
+/// Return the bytes read or written; 0 for operations that do neither.
 fn bytes(known: &Known<'_>) -> Option<u64> {
     let story = known.story;
     let known_len = |len: u64| Some(len).filter(|len| *len != ABSENT);
@@ -291,7 +291,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// `sums`: for `take`, with paths or without; `wanted`: for `lines`.
+    /// Create it. `sums`: for `take`, with paths or without; `wanted`: for `lines`.
     pub fn new(
         catalogue: Vec<Meaning>,
         filters: Filters,
@@ -335,7 +335,7 @@ impl Now {
         Ok(())
     }
 
-    /// All events up to this time (ns on the recording's clock) have been fed.
+    /// Note that all events up to this time (ns on the recording's clock) have been fed.
     pub fn complete(&mut self, upto: u64) {
         self.stream.complete(upto);
         self.upto = self.upto.max(upto);
@@ -351,7 +351,7 @@ impl Now {
         }
     }
 
-    /// From here on hold the records of requests in flight, and of wanted ones.
+    /// Hold, from now on, the records of requests in flight, and of wanted ones.
     pub fn hold(&mut self) {
         self.holds = true;
         self.stream.keep_records();
@@ -367,13 +367,14 @@ impl Now {
         held
     }
 
-    /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.
+    /// Return the time up to which nothing is missing, as perf's own rounds show, in ns on the recording's clock; 0:
+    /// unknown.
     pub fn by_rounds(&self) -> u64 {
         self.stream.by_rounds()
     }
 
-    /// From here on all events are recorded. They are switched on one after the other, so the ends of requests that
-    /// began before may be missing.
+    /// Note that all events are recorded from now on. They are switched on one after the other, so the ends of requests
+    /// that began before may be missing.
     pub fn start(&mut self, upto: u64) {
         self.complete(upto);
         if let Some(observer) = &mut self.observer {
@@ -418,7 +419,7 @@ impl Now {
         }
     }
 
-    /// Requests that end with one of these errors (errno) are among the lines.
+    /// Add requests that end with one of these errors (errno) to the lines.
     pub fn set_errors(&mut self, errors: Vec<i32>) {
         if let Some(ended) = self.ended() {
             ended.failed_with = errors;
@@ -437,7 +438,7 @@ impl Now {
         })
     }
 
-    /// Requests that were wanted, in the order in which they ended.
+    /// Return the wanted requests, in the order in which they ended.
     pub fn lines(&mut self) -> VecDeque<NamedRequest> {
         let ended = self.ended();
         ended.map_or_else(VecDeque::new, |ended| std::mem::take(&mut ended.lines))
@@ -456,8 +457,8 @@ impl Now {
         pids
     }
 
-    /// Requests under way that are older than `least` ns, oldest first, at most `most`; each with its age, and whether
-    /// its end may have been lost. And the number of all under way.
+    /// Return the requests under way that are older than `least` ns, oldest first, at most `most`; each with its age,
+    /// and whether its end may have been lost. And the number of all under way.
     pub fn under_way(&self, least: u64, most: usize) -> (Vec<(NamedRequest, bool)>, usize) {
         let mut rows: Vec<(u64, NamedRequest, bool)> = Vec::new();
         let mut all = 0;
@@ -486,7 +487,7 @@ impl Now {
         (rows.collect(), all)
     }
 
-    /// The sums since the last time.
+    /// Return the sums since the last time.
     pub fn take(&mut self, view: &View<'_>) -> Interval {
         let mut under_way: Vec<Row> = Vec::new();
         let mut waiting: FxHashMap<u32, String> = FxHashMap::default();
@@ -531,7 +532,7 @@ impl Now {
     }
 }
 
-/// Without events of other daemons that run the same library.
+/// Drop the events of other daemons that run the same library.
 fn ours(batch: &mut Batch, daemon: &[bool], servers: &[i32]) {
     let is_ours = |pid: i32| servers.is_empty() || servers.contains(&pid);
     let of_daemon = |kind: u32| daemon.get(kind as usize).copied().unwrap_or(false);
@@ -700,7 +701,7 @@ impl Sums<'_> {
     }
 }
 
-/// The figures of a group's requests.
+/// Return the figures of a group's requests.
 fn sum<'a>(mut group: Group, rows: impl Iterator<Item = &'a Row>) -> Group {
     let mut durations: Vec<u64> = Vec::new();
     for row in rows {

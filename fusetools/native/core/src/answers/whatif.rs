@@ -477,7 +477,7 @@ impl Model<'_> {
         result
     }
 
-    /// `cpus`: None: any number, and the recorded lack of them.
+    /// Replay the recording with other resources. `cpus`: None: any number, and the recorded lack of them.
     fn replay(&self, threads: usize, cpus: Option<usize>, cached: bool) -> Replayed {
         let mut replay = Replay {
             model: self,

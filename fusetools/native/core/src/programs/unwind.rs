@@ -45,8 +45,9 @@ struct Program {
 /// Copied state of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
-    /// Registers of the bits of `mask`, lowest first.
+    /// One bit for each register of `registers`, by its number.
     pub mask: u64,
+    /// Values of the registers in `mask`, lowest number first.
     pub registers: &'a [u64],
     /// Bytes from the stack pointer up. `full`: as many as were requested, so that there may be more.
     pub stack: &'a [u8],

@@ -38,7 +38,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// Return whether such events identify the request that a thread processes, or are reported.
+    /// Return whether events of this row get a number, or identify the request that their thread processes.
     pub fn needs(row: &Meaning) -> bool {
         match row.role {
             Role::Entry | Role::Return | Role::Name | Role::Taken => row.layer == Layer::Daemon,

@@ -112,7 +112,7 @@ pub trait Listener {
 
     fn side(&mut self, _record: &Side) {}
 
-    /// System call on a mount, of a thread of this name. Only with `wants_calls`.
+    /// Report a system call on a mount, of a thread of this name. Only with `wants_calls`.
     fn call(&mut self, _call: &MountCall, _comm: &str) {}
 
     fn wants_calls(&self) -> bool {

@@ -116,7 +116,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// `whole`: process, descriptor and peer of connections that were open for the whole recording.
+    /// Create it. `whole`: process, descriptor and peer of connections that were open for the whole recording.
     pub fn new(whole: Vec<(i32, u64, String)>, made: &Peers) -> Connections {
         let whole = whole.into_iter();
         let mut connections = Connections {

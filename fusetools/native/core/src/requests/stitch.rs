@@ -152,7 +152,7 @@ pub fn stories(
     read_stories(reader, catalogue, filters, None, tell)
 }
 
-/// The same, and report each system call on a mount.
+/// Do the same, and report each system call on a mount.
 pub fn stories_and_calls(
     reader: &Reader,
     catalogue: &[Meaning],

@@ -110,7 +110,7 @@ impl Event {
     fn sample_id_all(&self) -> bool {
         self.u64(40) & flag::SAMPLE_ID_ALL != 0
     }
-    /// The clock of the time stamps; None: perf's own.
+    /// Return the clock of the time stamps; None: perf's own.
     fn clock(&self) -> Option<i32> {
         let given = self.u64(40) & flag::USE_CLOCKID != 0;
         u32_at(&self.attr, 92)
@@ -231,13 +231,13 @@ impl<'a> Head<'a> {
     }
 }
 
-/// perf's strings: u32 size, then the text padded with NUL.
+/// Decode a string of perf: u32 size, then the text padded with NUL.
 fn text(section: &[u8]) -> String {
     let text = section.get(4..).unwrap_or_default();
     String::from_utf8_lossy(text.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// Records of u32 type, u16 misc, u16 size …, each only once.
+/// Join the records (u32 type, u16 misc, u16 size …), each only once.
 fn join_build_ids(mine: &[u8], others: &[u8]) -> Option<Vec<u8>> {
     fn split(mut section: &[u8]) -> Option<Vec<&[u8]>> {
         let mut records = Vec::new();
@@ -257,7 +257,8 @@ fn join_build_ids(mine: &[u8], others: &[u8]) -> Option<Vec<u8>> {
     Some(mine.iter().copied().chain(new).flatten().copied().collect())
 }
 
-/// u32 count, then per group a string, u32 index of its leader among the events, u32 members: `others` come after `before` events.
+/// Join the groups: u32 count, then per group a string, u32 index of its leader among the events, u32 members: `others`
+/// come after `before` events.
 fn join_groups(mine: Option<&[u8]>, others: &[u8], before: usize) -> Option<Vec<u8>> {
     let count = u32_at(others, 0)?;
     let mut joined = mine.unwrap_or(&[0; 4]).to_vec();
@@ -275,7 +276,7 @@ fn join_groups(mine: Option<&[u8]>, others: &[u8], before: usize) -> Option<Vec<
     Some(joined)
 }
 
-/// EVENT_DESC: u32 events, u32 size of an attr, then per event the attr, u32 ids, its name, the ids.
+/// Encode EVENT_DESC: u32 events, u32 size of an attr, then per event the attr, u32 ids, its name, the ids.
 pub(super) fn encode_event_desc(events: &[Event], attr_size: usize) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend((events.len() as u32).to_le_bytes());
@@ -326,7 +327,7 @@ impl<'a> Head<'a> {
             .extend(gone.into_iter().flat_map(|event| event.ids));
     }
 
-    /// Numbers of tracepoints that are already in use.
+    /// Return the numbers of tracepoints that are already in use.
     pub(super) fn kinds(&self) -> HashSet<u64> {
         let events = self.events.iter().filter(|event| event.is_tracepoint());
         let formats = self.tracing.iter().flat_map(|tracing| tracing.formats());
@@ -440,7 +441,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The part of sample_type that perf requires of all events in a file, and that merging their records needs.
+    /// Check the part of sample_type that perf requires of all events in a file, and that merging their records needs.
     pub(super) fn check(&self) -> Result<(), Error> {
         let differ = |of: &dyn Fn(&Event) -> Option<i32>| {
             self.events
@@ -527,8 +528,8 @@ pub(super) fn put_lost(out: &mut Vec<u8>, sample: &Sample, count: u64) {
 }
 
 impl<'a> Head<'a> {
-    /// `spare_id` is for the only event of a recording without ids. `unwinds`: copies of user stacks become call
-    /// chains; `private`: other copies are removed.
+    /// Read a header. `spare_id` is for the only event of a recording without ids. `unwinds`: copies of user stacks
+    /// become call chains; `private`: other copies are removed.
     pub(super) fn read(
         reader: &'a Reader,
         spare_id: u64,

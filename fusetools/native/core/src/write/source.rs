@@ -701,7 +701,7 @@ fn symbols_of(kallsyms: &[u8], addresses: &HashSet<u64>) -> Vec<u8> {
     named.flatten().copied().collect()
 }
 
-/// A string of perf: u32 size, then the text padded with NUL.
+/// Encode a string of perf: u32 size, then the text padded with NUL.
 fn header_text(text: &str) -> Vec<u8> {
     let size = (text.len() + 1).next_multiple_of(64);
     let mut out = (size as u32).to_le_bytes().to_vec();

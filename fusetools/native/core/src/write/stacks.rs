@@ -31,7 +31,7 @@ const MOST_PLACES: usize = 1 << 22;
 /// The part of a process's memory and registers that a sample holds.
 pub(super) const MEMORY: u64 = bit::REGS_USER | bit::STACK_USER;
 
-/// The register mask of an event whose samples' copies of user stacks can be unwound.
+/// Return the register mask of an event whose samples' copies of user stacks can be unwound.
 pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
     let layout = &attr.layout;
     let arch = reader.arch();

@@ -54,7 +54,7 @@ pub(super) enum Tells {
     Nothing,
 }
 
-/// By event of a recording. `alone`: whether only its stacks are used.
+/// Return, by event of a recording, what it says of waits. `alone`: whether only its stacks are used.
 pub(super) fn tells(reader: &Reader, alone: &[bool]) -> Vec<Tells> {
     let events = || reader.events().iter();
     let formats = || events().map(|info| info.format.as_deref());
@@ -92,7 +92,7 @@ pub(super) fn tells_by_name(name: &str, format: Option<&Format>, returns: bool) 
     }
 }
 
-/// By event of tasks: the task concerned, besides the running one.
+/// Return, by event of tasks, the task concerned, besides the running one.
 pub(super) fn about(reader: &Reader) -> Vec<Option<Option<Place>>> {
     let events = reader.events().iter();
     let of = events.map(|info| about_whom(&info.name, info.format.as_deref()));

@@ -39,9 +39,9 @@ pub struct Again {
     pub ns: u64,
     /// Number of different questions.
     pub keys: u64,
-    /// Number of requests that a cache would have saved: with timeouts of 1 s and of 60 s.
+    /// Number of requests that a cache with each of TIMEOUTS would have saved.
     pub saved: [u64; TIMEOUTS.len()],
-    /// Time of the requests that 1 s would have saved.
+    /// Time of the requests that a cache with the first of TIMEOUTS would have saved.
     pub saved_ns: u64,
     /// Time since the last answer, where nothing had changed in between.
     pub after: Durations,
@@ -217,8 +217,9 @@ pub struct Transfers {
     pub requests: u64,
     pub ns: u64,
     pub bytes: u64,
-    /// Number of requests with a known size; of requests adjacent to the previous one in their file.
+    /// Number of requests with a known size.
     pub sized: u64,
+    /// Number of requests that begin where the previous one on their file ended.
     pub sequential: u64,
     pub largest: u64,
     /// Sizes by number of requests.

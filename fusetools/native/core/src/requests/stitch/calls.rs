@@ -17,9 +17,9 @@ use crate::events::Chain;
 use crate::operations::{Call, Files};
 use crate::programs::symbols::Kernel;
 
-/// Kinds of the caller's time outside of requests: it waits for the writing of dirty pages, for a page (its lock, or what reads
-/// or writes it), for an inode's lock, for something else, for something unknown (no stack was recorded); it lacks a
-/// CPU; it runs; unknown, as its switches are not recorded.
+/// Kinds of the caller's time outside of requests: it waits for the writing of dirty pages, for a page (its lock, or
+/// what reads or writes it), for an inode's lock, for something else, for something unknown (no stack was recorded); it
+/// lacks a CPU; it runs; unknown, as its switches are not recorded.
 pub const OUTSIDE: [&str; 8] = [
     "dirty_throttling",
     "page",
@@ -316,7 +316,7 @@ impl Stitch {
         }
     }
 
-    /// A process begins with its parent's descriptors.
+    /// Copy the parent's descriptors to a new process.
     pub(super) fn files_forked(&mut self, parent: i32, child: i32) {
         if parent == child || self.mounted.is_empty() {
             return;

@@ -87,8 +87,8 @@ impl Stitch {
         known || !self.calls || self.serves.knows(pid)
     }
 
-    /// Return whether the switches of this thread are recorded: it makes recorded system calls, belongs to a daemon, was
-    /// begun by such a thread, or its switches show it. Without system calls, all threads count as recorded.
+    /// Return whether the switches of this thread are recorded: it makes recorded system calls, belongs to a daemon,
+    /// was begun by such a thread, or its switches show it. Without system calls, all threads count as recorded.
     fn follows(&mut self, tid: i32) -> bool {
         let Some(task) = self.tasks.get_mut(tid) else {
             return false;
@@ -119,7 +119,7 @@ impl Stitch {
         }
     }
 
-    /// The caller runs again. `exactly`: since this time, not only by this time.
+    /// Note that the caller runs again. `exactly`: since this time, not only by this time.
     pub(super) fn runs(&mut self, tid: i32, time: u64, exactly: bool) {
         let Some(task) = self.tasks.get_mut(tid) else {
             return;
@@ -170,7 +170,7 @@ impl Stitch {
         self.drop_callbacks(task.callbacks, time, tell);
     }
 
-    /// Splits the time in the queue: until a thread was free, and until it ran. A thread that lacked a CPU after its
+    /// Split the time in the queue: until a thread was free, and until it ran. A thread that lacked a CPU after its
     /// reply would have been free that much earlier.
     pub(super) fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
         if !self.switches {
@@ -238,7 +238,7 @@ impl Stitch {
         }
     }
 
-    /// `before`: the task that had the CPU; 0: none, or unknown.
+    /// Note that a task gets a CPU. `before`: the task that had the CPU; 0: none, or unknown.
     pub(super) fn switch_in(&mut self, tid: i32, time: u64, before: i32) {
         if tid <= 0 {
             return;
@@ -266,9 +266,9 @@ impl Stitch {
         }
     }
 
-    /// From when on a task that woke another one at `ready`, and kept its CPU until `time`, delayed it by its own work.
-    /// The end of the system call that did the waking is a part of the wake-up; what follows is not, nor is the work of
-    /// a task that was interrupted.
+    /// Return the time from which a task that woke another one at `ready`, and kept its CPU until `time`, delayed it by
+    /// its own work. The end of the system call that did the waking is a part of the wake-up; what follows is not, nor
+    /// is the work of a task that was interrupted.
     fn delayed_by_waker(&self, waker: i32, ready: u64, time: u64) -> u64 {
         let Some(task) = self.tasks.get(waker) else {
             return ready;

@@ -234,7 +234,7 @@ impl Stitch {
         }
     }
 
-    /// Return whether the thread of the daemon that a request is known to have come to still works on it.
+    /// Return whether the daemon's thread that is known to have read a request still works on it.
     fn works_on(&self, open: &Open) -> bool {
         let story = &open.story;
         let hands = self.hand.contains(&story.daemon_pid);

@@ -164,8 +164,8 @@ pub(super) struct Task {
     pub(super) since: u64,
     pub(super) idle: Idle,
     pub(super) run: Run,
-    /// Current system call on a mount: see calls.rs. Kind of the last wait; parts of `idle.blocked`; whether it has slept
-    /// since it last ran.
+    /// Current system call on a mount: see calls.rs. Kind of the last wait; parts of `idle.blocked`; whether it has
+    /// slept since it last ran.
     pub(super) call: Current,
     pub(super) waits_for_what: u8,
     pub(super) blocked_by: [u64; BLOCKED as usize + 1],
@@ -208,14 +208,14 @@ impl Task {
         (self.state, self.since) = (state, time);
     }
 
-    /// Count an event of its own: it runs, whether or not its switch is recorded.
+    /// Count an event of this task. It proves that the task runs, even if its switch is not recorded.
     pub(super) fn event(&mut self, time: u64) {
         self.events = self.events.wrapping_add(1);
         self.seen = time;
         self.runs(time);
     }
 
-    /// Note that it is seen at work.
+    /// Note that this task runs at this time.
     pub(super) fn runs(&mut self, time: u64) {
         self.goes_on();
         match self.state {
