@@ -37,8 +37,7 @@ class Probe:
 
     def __hash__(self) -> int: ...
 
-Row = tuple[str, str, str, str, str]  # the fields of a Probe
-Rows = Sequence[Row | Probe]
+Rows = Sequence[Probe]
 
 class Catalogue:
     """Rows of the catalogue, and the names of a recording's ``events``. Immutable."""
@@ -803,8 +802,7 @@ def operation_of(function: str) -> str:
 def scan(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Scan:
     """Return counts and histograms of the catalogue's functions, in one pass.
 
-    Catalogue rows are (event, layer, function, operation, role). ValueError: a layer, role or
-    filter does not exist.
+    ValueError: a filter does not exist.
     """
 
 class Table:

@@ -77,7 +77,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
             CoreError = cores[0].CoreError
             matching = staticmethod(binding.native.matching)
             operation_of = staticmethod(binding.native.operation_of)
-            Catalogue = binding.native.Catalogue
+            Catalogue, Probe = binding.native.Catalogue, binding.native.Probe
 
             def describe(self, path: str) -> Any:
                 return by_name[path].describe(path)

@@ -70,12 +70,13 @@ class Source:
                 raise Error(f"{self.path} holds no FUSE events", f"{rest} does", merging(parts))
             raise Error(f"{self.path} holds no FUSE events", why, RECORD)
 
-    def _read_probes(self) -> list[core.native.Row]:
+    def _read_probes(self) -> list[core.native.Probe]:
         probes = []
         for row in self.session.probes:
             if row.function == CALIBRATION or row.event.startswith(f"fuse_daemon:{CALIBRATION}"):
                 continue
-            probes.append((row.event, row.layer, row.function, row.operation, row.role))
+            fields = row.event, row.layer, row.function, row.operation, row.role
+            probes.append(core.native.Probe(*fields))
             if row.address and row.role in ("entry", "reply"):
                 self.addresses[row.function] = row.address
         return probes

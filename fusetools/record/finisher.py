@@ -380,7 +380,7 @@ class Finisher:
         function = pairs[0].function
         if any(p.role == "return" for p in pairs):
             ours = [p for p in pairs if p.function == function]
-        rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
+        rows = [native.Probe(p.event, p.layer, p.function, "", p.role) for p in ours]
         # A caller waits while the request is in flight.
         spans = native.spans(str(whole), rows)
         at = symbols.kernel_address(Files(Path("/")), function)
@@ -435,7 +435,7 @@ class Finisher:
         ``left_out``: samples of an event that are other daemons', and not in it.
         """
         rows = [
-            (probe.event, probe.layer, probe.function, probe.operation, probe.role)
+            native.Probe(probe.event, probe.layer, probe.function, probe.operation, probe.role)
             for probe in self.job.plan.probes
         ]
         fuse = [event.name for event in self.job.plan.events if event.name.startswith("fuse:")]

@@ -197,7 +197,7 @@ class Streaming:
     def catalogue(self) -> list[native.Probe]:
         """Return the rows for requests and the names of files."""
         rows = [
-            (
+            native.Probe(
                 f"{probe.bundle}#{probe.number}" if probe.bundle else probe.event,
                 probe.layer,
                 probe.function,

@@ -200,7 +200,9 @@ def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_pat
     recording = opened(path, [mount], "sh", "-c", script)
     seen: set[str] = set()
     for event in ("cpu-clock", "sched:sched_switch"):
-        ours = _core.flame(str(path), [(event, "syscall", "", "", "stack")], {"all": True})
+        ours = _core.flame(
+            str(path), [_core.Probe(event, "syscall", "", "", "stack")], {"all": True}
+        )
         assert ours["kernel"][2] == 0
         theirs = collapse.folded(path, event)
         for name in ("samplefs;", "find;", "sh;"):
@@ -393,7 +395,7 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
                 continue
             assert mine == perfs, head
     # Names by file equal those of the recording.
-    rows = [("sched:sched_switch", "syscall", "", "", "stack")]
+    rows = [_core.Probe("sched:sched_switch", "syscall", "", "", "stack")]
     held = _core.flame(str(merged), rows, {"all": True})
     here = _core.flame(str(merged), rows, {"all": True, "symfs": "/"})
     assert held["kernel"][2] == 0 and held["user"][1] > 20

@@ -23,17 +23,17 @@ def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_co
     """Record the shell's commands. Return the calls found, by the probes' own names."""
     recorded(output, "--mount", mount.path, "--fs", fs, "--", "sh", "-ec", workload)
     events = _core.describe(output)["events"]
-    catalogue: list[_core.Row] = [
-        ("fuse:fuse_request_send", "request", "", "", "begin"),
-        ("fuse:fuse_request_sent", "request", "", "", "sent"),
-        ("fuse:fuse_request_end", "request", "", "", "end"),
-        ("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
-        ("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
+    catalogue: list[_core.Probe] = [
+        _core.Probe("fuse:fuse_request_send", "request", "", "", "begin"),
+        _core.Probe("fuse:fuse_request_sent", "request", "", "", "sent"),
+        _core.Probe("fuse:fuse_request_end", "request", "", "", "end"),
+        _core.Probe("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
+        _core.Probe("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
     ]
     for event in events:
         name = event.partition(":")[2]
         if "fuse_reply_" in name:
-            catalogue.append((event, "daemon", name, "", "reply"))
+            catalogue.append(_core.Probe(event, "daemon", name, "", "reply"))
     scan = _core.scan(output, catalogue, {"daemons": [(mount.pid, mount.connection)]})
     assert scan["lost"] == 0
     assert scan["requests"]["matched"] >= 0.999 * scan["requests"]["begun"]

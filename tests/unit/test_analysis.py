@@ -124,23 +124,23 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
     return of_kernel(KERNELS[-1], tmp_path_factory.mktemp("newest"))
 
 
-REQUESTS: list[_core.Row] = [
-    ("fuse:fuse_request_send", "request", "", "", "begin"),
-    ("fuse:fuse_request_sent", "request", "", "", "sent"),
-    ("fuse:fuse_request_end", "request", "", "", "end"),
+REQUESTS: list[_core.Probe] = [
+    _core.Probe("fuse:fuse_request_send", "request", "", "", "begin"),
+    _core.Probe("fuse:fuse_request_sent", "request", "", "", "sent"),
+    _core.Probe("fuse:fuse_request_end", "request", "", "", "end"),
 ]
-KPROBES: list[_core.Row] = [
-    ("fuse_kernel:queue_request", "request", "", "", "begin"),
-    ("fuse_kernel:queue_request_and_unlock", "request", "", "", "begin"),
-    ("fuse_kernel:fuse_request_end", "request", "", "", "end"),
+KPROBES: list[_core.Probe] = [
+    _core.Probe("fuse_kernel:queue_request", "request", "", "", "begin"),
+    _core.Probe("fuse_kernel:queue_request_and_unlock", "request", "", "", "begin"),
+    _core.Probe("fuse_kernel:fuse_request_end", "request", "", "", "end"),
 ]
-SYSTEM_CALLS: list[_core.Row] = [
-    ("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
-    ("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
+SYSTEM_CALLS: list[_core.Probe] = [
+    _core.Probe("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
+    _core.Probe("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
 ]
 
 
-def functions(path: Path) -> list[_core.Row]:
+def functions(path: Path) -> list[_core.Probe]:
     """Return each probe on a function, by the naming convention."""
     rows = []
     for event in _core.describe(path)["events"]:
@@ -149,7 +149,8 @@ def functions(path: Path) -> list[_core.Row]:
         if layer:
             function = name.removesuffix("__return")
             role = "entry" if name == function else "return"
-            rows.append((event, layer, function, function.removeprefix("cvmfs_"), role))
+            operation = function.removeprefix("cvmfs_")
+            rows.append(_core.Probe(event, layer, function, operation, role))
     return rows
 
 
@@ -468,8 +469,8 @@ def test_mistakes(tmp_path: Path, cvmfs: Path) -> None:
             assert str(path) in what
             assert why in said
             assert "\n" not in what + said
-    for row in (("e", "layer", "", "", "entry"), ("e", "daemon", "", "", "role")):
+    for layer, role in (("layer", "entry"), ("daemon", "role")):
         with pytest.raises(ValueError, match="no such"):
-            _core.scan(cvmfs, [row], {})
+            _core.Probe("e", layer, "", "", role)
     with pytest.raises(ValueError, match="no such filter: users"):
         _core.scan(cvmfs, [], {"users": [1]})  # type: ignore[typeddict-unknown-key]

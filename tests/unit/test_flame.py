@@ -22,7 +22,7 @@ from fixtures import Invoke
 
 import fusetools
 from fusetools import _core
-from fusetools._core import Catalogue
+from fusetools._core import Catalogue, Probe
 from fusetools.answers.filters import Filters
 from fusetools.answers.flame import question
 from fusetools.answers.frames import kind_of
@@ -45,11 +45,11 @@ def test_the_help_names_the_formats() -> None:
 pytestmark = pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
 
 
-def row(event: str, role: str) -> tuple[str, str, str, str, str]:
-    return (event, "syscall", "", "", role)
+def row(event: str, role: str) -> Probe:
+    return Probe(event, "syscall", "", "", role)
 
 
-def stacks(path: Path, rows: list[tuple[str, str, str, str, str]], **ask: object) -> Counter[str]:
+def stacks(path: Path, rows: list[Probe], **ask: object) -> Counter[str]:
     found = _core.flame(str(path), rows, {"all": True, **ask})  # type: ignore[typeddict-item]
     assert not found["full"]
     return Counter(found["stacks"])

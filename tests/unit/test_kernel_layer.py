@@ -23,9 +23,9 @@ from fusetools.results.graph import GraphCall, GraphNode
 
 CLIENT = "cernvmfs-6.1"
 KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
-GRAPH: list[_core.Row] = [
-    ("ftrace:funcgraph_entry", "kernel", "", "", "graph_entry"),
-    ("ftrace:funcgraph_exit", "kernel", "", "", "graph_exit"),
+GRAPH: list[_core.Probe] = [
+    _core.Probe("ftrace:funcgraph_entry", "kernel", "", "", "graph_entry"),
+    _core.Probe("ftrace:funcgraph_exit", "kernel", "", "", "graph_exit"),
 ]
 
 
@@ -196,7 +196,7 @@ def test_addresses_are_the_kernels(recorded: Recorded, tmp_path: Path) -> None:
     assert all(c.address is not None and symbols[c.address] == c.function for c in counts)
 
 
-def calls_of(path: Path, catalogue: list[_core.Row]) -> dict[tuple[str, int], list[int]]:
+def calls_of(path: Path, catalogue: list[_core.Probe]) -> dict[tuple[str, int], list[int]]:
     """Return durations by function and thread, by start."""
     known = [(at, name, "") for at, name in _core.describe(path)["functions"]]
     calls, found = Columns(_core.calls(path, catalogue, {"functions": known})), defaultdict(list)
@@ -208,15 +208,15 @@ def calls_of(path: Path, catalogue: list[_core.Row]) -> dict[tuple[str, int], li
 def test_kprobes_and_function_graph_agree(recorded: Recorded) -> None:
     """A kprobe's return probe fires after function_graph's exit, its entry before: each of its
     calls encloses the other's."""
-    kprobes: list[_core.Row] = []
+    kprobes: list[_core.Probe] = []
     for event in _core.describe(recorded.merged)["events"]:
         group, name = event.split(":")
         function = name.removesuffix("__return")
         role = "entry" if name == function else "return"
         if group == "fuse_kernel":
-            kprobes.append((event, "kernel", function, "", role))
-    returning = {row[2] for row in kprobes if row[4] == "return"}
-    by_kprobe = calls_of(recorded.merged, [row for row in kprobes if row[2] in returning])
+            kprobes.append(_core.Probe(event, "kernel", function, "", role))
+    returning = {row.function for row in kprobes if row.role == "return"}
+    by_kprobe = calls_of(recorded.merged, [row for row in kprobes if row.function in returning])
     by_graph = calls_of(recorded.merged, GRAPH)
     # Calls still waiting when the recorders stop, one after the other, have no end in the first.
     waiting = {"fuse_dev_do_read"}
@@ -267,10 +267,10 @@ def test_every_request_from_queue_to_end(recorded: Recorded) -> None:
 def test_a_kprobes_begin_and_either_end(kernel: str, end: str, tmp_path: Path) -> None:
     """6.12 numbers a request after it is queued: its copy to the daemon has the number."""
     path = data.unpack(f"kernels/{kernel}/recording/perf.data.zst", tmp_path / "perf.data")
-    catalogue: list[_core.Row] = [
-        ("fuse_kernel:fuse_dev_queue_req", "request", "", "", "begin"),
-        ("fuse_kernel:fuse_copy_args", "request", "", "", "sent"),
-        (end, "request", "", "", "end"),
+    catalogue: list[_core.Probe] = [
+        _core.Probe("fuse_kernel:fuse_dev_queue_req", "request", "", "", "begin"),
+        _core.Probe("fuse_kernel:fuse_copy_args", "request", "", "", "sent"),
+        _core.Probe(end, "request", "", "", "end"),
     ]
     counts = dict.fromkeys(("begun", "ended", "matched"), 31)
     assert _core.scan(path, catalogue, {})["requests"] == {**counts, "unanswered": 0}
@@ -283,18 +283,20 @@ def test_a_kprobes_begin_and_either_end(kernel: str, end: str, tmp_path: Path) -
     for asked, matched in ((45, 31), (46, 0)):
         found = _core.scan(
             path,
-            [*catalogue[:2], ("fuse_kernel:fuse_request_end", "request", "", "", "end")],
+            [*catalogue[:2], _core.Probe("fuse_kernel:fuse_request_end", "request", "", "", "end")],
             {"connections": [asked], "daemons": [(pid, 45)]},
         )
         assert found["requests"]["matched"] == found["requests"]["begun"] == matched
 
 
 def daemons(path: Path) -> set[int]:
-    rows: list[_core.Row] = [
-        ("fuse_daemon:cvmfs_lookup", "daemon", "cvmfs_lookup", "lookup", "entry"),
-        ("fuse_daemon:cvmfs_getattr", "daemon", "cvmfs_getattr", "getattr", "entry"),
-        ("fuse_kernel:fuse_dev_do_write", "daemon", "fuse_dev_do_write", "", "entry"),
-        ("fuse_kernel:fuse_dev_do_write__return", "daemon", "fuse_dev_do_write", "", "return"),
+    rows: list[_core.Probe] = [
+        _core.Probe("fuse_daemon:cvmfs_lookup", "daemon", "cvmfs_lookup", "lookup", "entry"),
+        _core.Probe("fuse_daemon:cvmfs_getattr", "daemon", "cvmfs_getattr", "getattr", "entry"),
+        _core.Probe("fuse_kernel:fuse_dev_do_write", "daemon", "fuse_dev_do_write", "", "entry"),
+        _core.Probe(
+            "fuse_kernel:fuse_dev_do_write__return", "daemon", "fuse_dev_do_write", "", "return"
+        ),
     ]
     return set(Columns(_core.calls(path, rows, {})).pid.tolist())
 

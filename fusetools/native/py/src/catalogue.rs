@@ -68,12 +68,7 @@ impl FromPyObject<'_, '_> for Row {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Row> {
-        if let Ok(probe) = object.cast::<Probe>() {
-            return Ok(Row(probe.get().0.clone()));
-        }
-        let (event, layer, function, operation, role) =
-            object.extract::<(String, String, String, String, String)>()?;
-        Ok(Row(Probe::new(event, &layer, function, operation, &role)?.0))
+        Ok(Row(object.cast::<Probe>()?.get().0.clone()))
     }
 }
 
