@@ -308,6 +308,15 @@ class Perf(Program):
         for each."""
         return self.ended or "[ perf record: Captured and wrote " in self.said()
 
+    @property
+    def complete(self) -> bool:
+        """True if it ended because all its processes did: it has written all their events.
+
+        At its limit it ends as well (builtin-record.c).
+        """
+        whole = self.process is not None and self.process.poll() == 0
+        return whole and "size limit reached" not in self.said()
+
     def _until_done(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self.done and self.process and (left := end - time.monotonic()) > 0:
@@ -327,6 +336,8 @@ class Perf(Program):
 
 class Overwriting(Perf):
     """One whose buffers hold the newest events, and are written when that is asked for."""
+
+    complete = False  # by itself it writes none of its buffers
 
     def ask_dump(self) -> None:
         """Have the buffers written; dump() waits for that."""

@@ -85,8 +85,12 @@ class Perfs:
 
     @property
     def ended(self) -> bool:
-        """True if one of them has ended by itself."""
-        return any(perf.ended for perf in self.all)
+        """True if one of them has ended by itself, except with the last of its processes."""
+        return any(perf.ended and not self._complete(perf) for perf in self.all)
+
+    def _complete(self, perf: Perf) -> bool:
+        """Return whether this is the second one, and it ended as the daemons did."""
+        return perf is self.second and perf.complete
 
     def written(self) -> int:
         """Return the bytes of what they have written."""
@@ -106,7 +110,7 @@ class Perfs:
 
     def stop(self) -> bool:
         """Let them write what they have. Return whether each did."""
-        stopped = [perf.stop() for perf in self.all]  # each of them
+        stopped = [self._complete(perf) or perf.stop() for perf in self.all]  # each of them
         return all(stopped)
 
     def close(self) -> None:
