@@ -5,7 +5,7 @@ use syscalls::{aarch64, arm, x86, x86_64};
 
 /// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); empty where that has a gap. The first
 /// stands for every unknown opcode.
-const OPERATIONS: [&str; 54] = [
+const OPERATIONS: &[&str] = &[
     "unknown",
     "lookup",
     "forget",
@@ -62,7 +62,10 @@ const OPERATIONS: [&str; 54] = [
     "copy_file_range_64",
 ];
 
-/// Names of opcodes that no kernel had yet, from the first after OPERATIONS on. The enumeration has no gaps there.
+/// Opcode of the first of LATER.
+const FIRST_LATER: usize = 54;
+
+/// Names of opcodes that are not in OPERATIONS yet. The enumeration has no gaps there.
 const LATER: [&str; 9] = [
     "opcode_54",
     "opcode_55",
@@ -93,7 +96,8 @@ pub struct Operation(u8);
 
 /// Return the names by opcode.
 fn names() -> impl Iterator<Item = &'static str> {
-    OPERATIONS.iter().chain(&LATER).copied()
+    let unnamed = &LATER[OPERATIONS.len() - FIRST_LATER..];
+    OPERATIONS.iter().chain(unnamed).copied()
 }
 
 /// Return the operations that have a name, by opcode.
@@ -535,7 +539,7 @@ mod tests {
         }
         assert_eq!(Operation::of_opcode(1).constant(), "FUSE_LOOKUP");
         assert_eq!(Operation::of_opcode(4096).constant(), "CUSE_INIT");
-        for opcode in [54, 62] {
+        for opcode in [OPERATIONS.len() as u64, 62] {
             let operation = Operation::of_opcode(opcode);
             assert_eq!(operation.name(), format!("opcode_{opcode}"));
             assert_eq!(Operation::of_name(operation.name()), operation);

@@ -45,9 +45,27 @@ pub const STAGES: [&str; BOUNDS.len() - 1] = [
     "caller_wakeup",
     "vfs_exit",
 ];
-const QUEUE: usize = READ - 1;
-const DAEMON: usize = CALLBACK;
-const WAKEUP: usize = END;
+const QUEUE: usize = stage("queue");
+const DAEMON: usize = stage("daemon");
+const WAKEUP: usize = stage("caller_wakeup");
+
+/// Return a stage's place in STAGES.
+const fn stage(name: &str) -> usize {
+    let mut at = 0;
+    while !equal(STAGES[at].as_bytes(), name.as_bytes()) {
+        at += 1;
+    }
+    at
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 /// Name in place of `vfs_entry`: the time since the caller's last request in the same system call, or since its last
 /// wait for something else after that.
 pub const BETWEEN: &str = "between";
