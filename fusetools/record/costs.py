@@ -81,8 +81,8 @@ class Costs:
 def _difference(
     processes: _Processes, switch: Callable[[bool], None], calls: int = 0
 ) -> tuple[float, float] | None:
-    """Return what a round trip takes more when switched on, with so many calls: the median of the
-    rounds; and the events of one."""
+    """Return how much longer a round trip with so many calls takes when the events are on (median
+    of the rounds), and the number of events in one round trip."""
     more, events = [], 0.0
     for _ in range(ROUNDS):
         switch(False)

@@ -63,8 +63,10 @@ class Stuck(Exception):
 
 
 class Merger:
-    """The process, which is there 0.1 s after it was begun, and merges once. ``alone``: by a single
-    thread."""
+    """A process that merges once. It is ready 0.1 s after it was started.
+
+    ``alone``: it merges with a single thread.
+    """
 
     def __init__(self, alone: bool = False) -> None:
         parent = os.getpid()

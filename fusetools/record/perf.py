@@ -304,8 +304,8 @@ class Perf(Program):
 
     @property
     def done(self) -> bool:
-        """It says so (builtin-record.c) before it closes its events, which waits for a grace period
-        for each."""
+        """True if it has written its data: it reports that (builtin-record.c) before it closes its
+        events, which takes a grace period for each."""
         return self.ended or "[ perf record: Captured and wrote " in self.said()
 
     @property

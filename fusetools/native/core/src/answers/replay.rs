@@ -73,7 +73,7 @@ pub struct Replay<'a> {
     catalogue: &'a [Meaning],
     arch: Arch,
     connections: &'a Connections,
-    /// Return the moments of each span.
+    /// Function that returns the moments of each span.
     gather: Gather<'a>,
 }
 
