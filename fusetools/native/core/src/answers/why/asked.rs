@@ -54,12 +54,30 @@ pub const TIMEOUTS: [u64; 2] = [1_000_000_000, 60_000_000_000];
 const MOST_KEYS: usize = 1 << 18;
 const MOST_NAMES: usize = 5;
 
+/// Times of the last answers; 0: none. Requests are reported in the order in which their callers go on, which is not
+/// always that of the answers.
+#[derive(Default)]
+struct Answers([u64; 4]);
+
+impl Answers {
+    /// Return the time of the last one by then.
+    fn before(&self, time: u64) -> Option<u64> {
+        let earlier = self.0.iter().filter(|end| (1..=time).contains(*end));
+        earlier.max().copied()
+    }
+
+    fn add(&mut self, end: u64) {
+        if let Some(oldest) = self.0.iter_mut().min() {
+            *oldest = end.max(*oldest);
+        }
+    }
+}
+
 struct Question {
     node: u32,
     name: Option<Arc<str>>,
     requests: u64,
-    /// Time of the last answer; ABSENT: there is none.
-    answered: u64,
+    answers: Answers,
     /// Time when the answer came that a cache with each timeout would hold.
     held: [u64; TIMEOUTS.len()],
 }
@@ -127,16 +145,17 @@ impl Asked {
                     node,
                     name: name.cloned(),
                     requests: 0,
-                    answered: ABSENT,
+                    answers: Answers::default(),
                     held: [ABSENT; TIMEOUTS.len()],
                 }
             });
             question.requests += 1;
             let changed = self.changed.get(&node).copied().unwrap_or(0);
-            let answered = std::mem::replace(&mut question.answered, end);
-            if answered != ABSENT && changed <= answered {
-                sum.after.add(begin.saturating_sub(answered));
+            let last = question.answers.before(begin);
+            if let Some(last) = last.filter(|last| changed <= *last) {
+                sum.after.add(begin - last);
             }
+            question.answers.add(end);
             for (at, timeout) in self.timeouts.iter().enumerate() {
                 let held = question.held[at];
                 let fresh =
@@ -357,5 +376,26 @@ pub(crate) fn size_of(known: &Known<'_>, name: &str) -> u64 {
             _ => ABSENT,
         },
         (ABSENT, size) | (size, _) => size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_answer_is_found_in_any_order() {
+        let mut answers = Answers::default();
+        assert_eq!(answers.before(100), None);
+        for end in [40, 20, 30] {
+            answers.add(end);
+        }
+        let found = [19, 20, 29, 35, 100].map(|time| answers.before(time));
+        assert_eq!(found, [None, Some(20), Some(20), Some(30), Some(40)]);
+        for end in [60, 50, 10] {
+            answers.add(end);
+        }
+        assert_eq!(answers.before(100), Some(60));
+        assert_eq!(answers.before(35), Some(30));
     }
 }
