@@ -9,7 +9,9 @@ use object::elf::{
     FileHeader32, FileHeader64, EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64,
 };
 use object::elf::{NT_GNU_BUILD_ID, PF_X, PT_LOAD, SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB, STT_FUNC};
-use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym, SymbolTable};
+use object::read::elf::{
+    FileHeader, NoteIterator, ProgramHeader, SectionHeader, SectionTable, Sym, SymbolTable,
+};
 use object::{Endianness, FileKind};
 
 use crate::input;
@@ -350,14 +352,8 @@ impl Image {
         let mut symbols = Vec::new();
         // Damaged tables may all point at the same long bytes: read no more of them than the file holds.
         let mut budget = data.len();
-        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            let Some((index, section)) = sections
-                .enumerate()
-                .find(|(_, s)| s.sh_type(endian) == kind)
-            else {
-                continue;
-            };
-            let table = SymbolTable::<Elf>::parse(endian, data, &sections, index, section)?;
+        for (_, table) in symbol_tables::<Elf>(endian, data, &sections) {
+            let table = table?;
             for symbol in table.iter() {
                 if symbol.st_type() != STT_FUNC || symbol.is_undefined(endian) {
                     continue;
@@ -454,6 +450,24 @@ impl Image {
             offset.checked_add(inside)
         })
     }
+}
+
+/// Return a file's symbol tables, each with whether it is the full one, `.symtab`, which comes first.
+pub(super) fn symbol_tables<'data, Elf: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    data: &'data [u8],
+    sections: &SectionTable<'data, Elf>,
+) -> Vec<(bool, object::Result<SymbolTable<'data, Elf>>)> {
+    let found = |kind| {
+        let mut sections = sections.enumerate();
+        sections.find(move |(_, section)| section.sh_type(endian) == kind)
+    };
+    let tables = [SHT_SYMTAB, SHT_DYNSYM].into_iter().filter_map(|kind| {
+        let (index, section) = found(kind)?;
+        let table = SymbolTable::parse(endian, data, sections, index, section);
+        Some((kind == SHT_SYMTAB, table))
+    });
+    tables.collect()
 }
 
 /// Return the bytes from an offset to the end of a file; empty if the offset is beyond the end.

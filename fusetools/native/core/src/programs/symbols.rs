@@ -9,12 +9,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use object::elf::{
-    FileHeader32, FileHeader64, EM_386, EM_X86_64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB,
-    STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_HIDDEN, STV_INTERNAL,
+    FileHeader32, FileHeader64, EM_386, EM_X86_64, PF_X, PT_LOAD, STB_GLOBAL, STB_WEAK, STT_FUNC,
+    STT_GNU_IFUNC, STT_NOTYPE, STV_HIDDEN, STV_INTERNAL,
 };
-use object::read::elf::{
-    FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
-};
+use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym};
 use object::{Endianness, FileKind};
 
 use crate::programs::elf::{self, hex};
@@ -415,18 +413,11 @@ impl Elf {
         let mut symtab = false;
         // Damaged tables may all point at the same long bytes: read at most a few times the file's size of them.
         let mut budget = data.len().saturating_mul(4);
-        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            let section = sections
-                .enumerate()
-                .find(|(_, section)| section.sh_type(endian) == kind);
-            let Some((index, section)) = section else {
+        for (full, table) in elf::symbol_tables::<Class>(endian, data, &sections) {
+            let Ok(table) = table else {
                 continue;
             };
-            let Ok(table) = SymbolTable::<Class>::parse(endian, data, &sections, index, section)
-            else {
-                continue;
-            };
-            symtab |= kind == SHT_SYMTAB && !table.is_empty();
+            symtab |= full && !table.is_empty();
             for (index, symbol) in table.enumerate() {
                 if symbol.is_undefined(endian) {
                     continue;
