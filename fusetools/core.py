@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from fusetools import __version__
@@ -26,8 +29,12 @@ T = TypeVar("T")
 # FUSE operations by opcode, and their names.
 OPCODES = native.OPCODES
 OPERATIONS = frozenset(OPCODES.values())
+# Other opcodes, such as those of newer kernels, are named by their number. A pattern with wildcards
+# is tried on the first ones: more than any kernel has.
+_OTHER = re.compile(r"opcode_[0-9]{1,10}")
+LATER = tuple(f"opcode_{number}" for number in range(10_000))
 
-__all__ = ["OPCODES", "OPERATIONS", "ask", "matching", "native"]
+__all__ = ["LATER", "OPCODES", "OPERATIONS", "ask", "matching", "names_operation", "native"]
 
 
 def ask(
@@ -40,6 +47,14 @@ def ask(
     except native.CoreError as error:
         what, why = (*map(str, error.args), "", "")[:2]
         raise Error(what, why, RECORD) from error
+
+
+@lru_cache(maxsize=1024)
+def names_operation(pattern: str) -> bool:
+    """Return whether a shell pattern matches an operation's name."""
+    if any(fnmatchcase(name, pattern) for name in OPERATIONS) or _OTHER.fullmatch(pattern):
+        return True
+    return any(fnmatchcase(name, pattern) for name in LATER)
 
 
 def matching(regex: str, texts: Sequence[str]) -> list[bool]:

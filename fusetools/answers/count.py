@@ -9,7 +9,7 @@ from fusetools.answers.errors import interrupts
 from fusetools.answers.filters import Filters
 from fusetools.answers.series import series, unmatched
 from fusetools.answers.source import Source
-from fusetools.core import OPERATIONS, matching
+from fusetools.core import LATER, OPERATIONS, matching
 from fusetools.errors import Error
 from fusetools.names import LAYERS, SIGNAL
 from fusetools.patterns import suggestion
@@ -29,7 +29,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     known = {n for s in rows for n in (s.histogram.function, s.histogram.operation) if n}
     rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
     # 0 calls of a known operation are a valid answer.
-    if not rows and not any(matching(regex, sorted(OPERATIONS))):
+    if not rows and not any(matching(regex, [*sorted(OPERATIONS), *LATER])):
         raise Error(
             f"no function or operation of {source.path} matches {regex}",
             suggestion(regex, known),

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.operations import operations
+from fusetools.answers.operations import expressions, selected
 from fusetools.answers.requests import (
     RequestQuery,
     aborter,
@@ -29,13 +29,13 @@ from fusetools.results.errors import (
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     """Count error replies by operation; ``patterns`` are shell patterns of operations."""
-    wanted = operations(patterns, source.path)
+    expressions(patterns, source.path)  # raises its error before the pass over the recording
     query = RequestQuery(source)
     answer, facts = query(core.native.errors, filters)
     exact = not guessed(query.probes)
     rows = []
     for operation, answered, negative, counts, unanswered in answer["operations"]:
-        if wanted and operation not in wanted:
+        if not selected(operation, patterns):
             continue
         by_name = sorted(
             (Answered(error_name(number), n) for number, n in counts), key=lambda e: -e[1]
@@ -60,7 +60,7 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     gone = sorted(answer["disconnected"], key=lambda row: (-row[1], row[0]))
 
     def asked(operation: str) -> bool:
-        return not wanted or operation in wanted
+        return selected(operation, patterns)
 
     refused = (
         Refused(operation, error_name(number), n, tuple(numbers), waiting)

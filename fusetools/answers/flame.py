@@ -11,7 +11,7 @@ from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.graph import graph as call_graph
-from fusetools.answers.operations import operations
+from fusetools.answers.operations import expressions
 from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.host.debuginfod import SECONDS, debug_files
@@ -147,7 +147,7 @@ def prepare(
         "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
         "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
         "filters": source.core_filters(filters),
-        "operations": operations(patterns, source.path),
+        "operations": expressions(patterns, source.path),
     }
     if kallsyms is not None:
         ask["kallsyms"] = kallsyms

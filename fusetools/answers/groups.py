@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.operations import operations
+from fusetools.answers.operations import expressions
 from fusetools.answers.requests import RequestQuery, error_name, guessed
 from fusetools.answers.source import Source
 from fusetools.errors import Error
@@ -34,7 +34,7 @@ def groups(
     """Return the requests by group; the arguments as in Recording.groups().
 
     Error: the recording does not have what to group by, or a pattern matches no operation."""
-    wanted = operations(patterns, source.path), least, None if path is None else expression(path)
+    wanted = expressions(patterns, source.path), least, None if path is None else expression(path)
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
     processes = {process.pid: process for process in source.session.processes}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
-from fusetools.core import OPERATIONS
+from fusetools.core import names_operation
 from fusetools.names import CALIBRATION
 from fusetools.patterns import expression, matches
 from fusetools.results.facts import Facts
@@ -111,7 +111,7 @@ def _selected(series: Histogram, patterns: Sequence[str]) -> bool:
     matches an operation does not select system calls by their name."""
     operation, function = series.operation, series.function
     if series.layer == "syscall":
-        named = any(matches([p], name, "") for p in patterns for name in OPERATIONS)
+        named = any(names_operation(p) for p in patterns)
         function = "" if named else function
     return matches(patterns, operation, function)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.operations import operations
+from fusetools.answers.operations import expressions
 from fusetools.answers.requests import RequestQuery, guessed, request
 from fusetools.answers.source import Source
 from fusetools.patterns import expression
@@ -24,7 +24,7 @@ def slow(
     """Return the slowest requests; the arguments as in Recording.slowest()."""
     query = RequestQuery(source)
     query.probes = source.with_stacks(source.catalogue.named())
-    wanted = operations(patterns, source.path), least, None if path is None else expression(path)
+    wanted = expressions(patterns, source.path), least, None if path is None else expression(path)
     answer, facts = query(
         core.native.slowest, filters, wanted, query.names.mounts, query.connected, most
     )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from fusetools import core, session
 from fusetools.answers.filters import Filters
-from fusetools.core import OPERATIONS
+from fusetools.core import names_operation
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, TRACE_DAT
-from fusetools.patterns import matches, suggestion
+from fusetools.patterns import suggestion
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
@@ -293,7 +293,8 @@ class Source:
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
         """Raise Error, unless a pattern matches an operation: 0 calls of it are a valid answer."""
-        if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
+        names = [*patterns, *(p.removeprefix("FUSE_").lower() for p in patterns)]
+        if any(map(names_operation, names)):
             return
         known = {*operations, *(p.operation for p in self.probes)} - {""}
         raise Error(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
-from fusetools.answers.operations import operations
+from fusetools.answers.operations import expressions, selected
 from fusetools.answers.source import Source
 from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
@@ -40,7 +40,7 @@ def stages(
     """Return times by operation and stage; the arguments as in Recording.stages().
 
     Error: the overhead of recording was not measured, or a pattern matches no operation."""
-    wanted = operations(patterns, source.path)
+    expressions(patterns, source.path)  # raises its error before the pass over the recording
     if corrected:
         source.corrected()  # raises its error before the pass over the recording
     probes = source.with_stacks(source.catalogue.requests())
@@ -55,7 +55,7 @@ def stages(
     rows = [
         _operation(group, by, mounts, is_known, guess)
         for group in answer["groups"]
-        if not patterns or group["operation"] in wanted
+        if selected(group["operation"], patterns)
     ]
     by_name: dict[tuple[str, bool], int] = {}
     for o in rows:
@@ -74,7 +74,7 @@ def stages(
     calls = [
         _calls(row, by, mounts)
         for row in (() if by in _OF_REQUESTS else answer["calls"])
-        if not patterns or {*wanted} & {row["operation"], *row["operations"]}
+        if any(selected(name, patterns) for name in (row["operation"], *row["operations"]))
     ]
     calls.sort(key=lambda c: (-c.rest_ns, -c.total_ns, c.syscall, _order(c.key)))
     joined = tuple(_joined(probes, facts))

@@ -32,11 +32,11 @@ def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_
 
     A, B ... are recordings, or folders of fusetools sweep. A single folder compares its own points.
     """
-    from fusetools.answers.operations import operations as known
+    from fusetools.answers.operations import expressions
     from fusetools.experiments.compare import compare
     from fusetools.results.compare import TIME
 
-    known([pattern for pattern in operations if not fnmatchcase(TIME, pattern)])
+    expressions([pattern for pattern in operations if not fnmatchcase(TIME, pattern)])
     result = compare([Path(path) for path in paths], layer)
     if as_json:
         from fusetools.render.json.answer import render as to_json

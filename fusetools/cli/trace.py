@@ -40,7 +40,7 @@ def command(
     Runs until Ctrl-C. Paths are learned from lookups. Files opened before trace started have no
     path. Exit status 4 if events were lost.
     """
-    from fusetools.answers.operations import operations
+    from fusetools.answers.operations import expressions
     from fusetools.host.files import absolute
     from fusetools.live.trace import Trace
     from fusetools.patterns import expression
@@ -49,7 +49,7 @@ def command(
     from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import trace as render
 
-    wanted = operations(patterns) if patterns else []
+    wanted = expressions(patterns)
     options = options_of(tuple(map(absolute, mounts)))
     printed = 0
     with streaming(options, sys.argv[1:]) as stream:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import NamedTuple, Optional
 
 from fusetools.answers.requests import error_name
@@ -19,6 +20,7 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import duration, plural, took
 from fusetools.host.fusectl import counter, fusectl
+from fusetools.patterns import expression
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.session import Recording
@@ -57,9 +59,9 @@ class Requests(Streaming):
 
     def follow(self, conditions: Sequence[Condition]) -> None:
         slow = [c for c in conditions if isinstance(c, Slow)]
-        operations = {name for c in slow for name in c.operations} or {"init"}
+        operations = [expression(c.pattern) for c in slow] or [expression("init")]
         least = min((c.least for c in slow), default=NEVER)
-        self.watch(self.catalogue(), sums=False, wanted=(sorted(operations), least, None))
+        self.watch(self.catalogue(), sums=False, wanted=(operations, least, None))
         failed = [c for c in conditions if isinstance(c, Failed)]
         self.requests.set_errors(sorted({number for c in failed for number in c.errors}))
         self.begin()
@@ -228,7 +230,7 @@ class Conditions:
             (request, how)
             for how, requests in (("took", seen.ended), ("in flight for", seen.under_way))
             for request in requests
-            if request.operation in condition.operations
+            if fnmatchcase(request.operation, condition.pattern)
             and request.duration > condition.least
             and (condition, _key(request)) not in self._seen_of
         ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Union
 
-from fusetools.core import OPERATIONS
+from fusetools.core import names_operation
 from fusetools.figures import NS
 
 _UNITS = {**NS, "m": 60 * NS["s"], "min": 60 * NS["s"]}
@@ -21,10 +20,10 @@ FORMS = "'read > 1s', 'waiting > 20 for 5s' or 'errors(EIO)'"
 
 @dataclass(frozen=True)
 class Slow:
-    """A request of ``operations`` takes longer than ``least`` ns."""
+    """A request of the operations that a shell pattern selects takes longer than ``least`` ns."""
 
     text: str
-    operations: tuple[str, ...]
+    pattern: str
     least: int
 
 
@@ -61,10 +60,9 @@ def condition(text: str) -> Condition:
                 raise ValueError(f"{name or 'nothing'} is the name of no error (EIO, ENOENT, …)")
         return Failed(plain, tuple(numbers[name] for name in names))
     if match := _SLOW.fullmatch(plain):
-        operations = tuple(sorted(name for name in OPERATIONS if fnmatchcase(name, match[1])))
-        if not operations:
+        if not names_operation(match[1]):
             raise ValueError(f"no FUSE operation matches {match[1]}")
-        return Slow(plain, operations, _ns(match[2], match[3]))
+        return Slow(plain, match[1], _ns(match[2], match[3]))
     raise ValueError(f"it is not of the form {FORMS}")
 
 

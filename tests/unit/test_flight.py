@@ -22,7 +22,7 @@ from test_plan import host, make
 
 from fusetools import session
 from fusetools.cli.record import command as record
-from fusetools.core import OPERATIONS, native
+from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.live import conditions as now
@@ -47,10 +47,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("read > 1s", Slow("read > 1s", ("read",), 10**9)),
-        (" read>1.5ms ", Slow("read>1.5ms", ("read",), 1_500_000)),
-        ("readdir* > 2 min", Slow("readdir* > 2 min", ("readdir", "readdirplus"), 120 * 10**9)),
-        ("* > 10us", Slow("* > 10us", tuple(sorted(OPERATIONS)), 10_000)),
+        ("read > 1s", Slow("read > 1s", "read", 10**9)),
+        (" read>1.5ms ", Slow("read>1.5ms", "read", 1_500_000)),
+        ("readdir* > 2 min", Slow("readdir* > 2 min", "readdir*", 120 * 10**9)),
+        ("* > 10us", Slow("* > 10us", "*", 10_000)),
         ("waiting > 20", Waiting("waiting > 20", 20, 0)),
         ("waiting > 20 for 5s", Waiting("waiting > 20 for 5s", 20, 5 * 10**9)),
         ("errors(EIO)", Failed("errors(EIO)", (errno.EIO,))),

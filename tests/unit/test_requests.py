@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 from collections import Counter
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -592,3 +593,40 @@ def test_kernels(kernel: str, tmp_path: Path, run: Invoke) -> None:
     trace = json.loads(exported(run, tmp_path, path, "perfetto"))["traceEvents"]
     trace_format.check(trace)
     assert len({e["args"]["unique"] for e in trace if "unique" in e.get("args", {})}) == 31
+
+
+def test_opcodes_without_a_name_are_shown_by_number(tmp_path: Path, run: Invoke) -> None:
+    whole = fusetools.open(DEMO)
+    table = Columns(whole.requests())
+    later = {14: 63, 18: 77, 27: 77, 28: 4_000_000_000}  # instead of the real opcodes
+    data, changed = DEMO.read_bytes(), Counter[int]()
+    for unique, opcode in zip(table.unique, table.opcode):
+        number = later.get(int(opcode))
+        old = struct.pack("<QI", int(unique), int(opcode))
+        if number is not None and data.count(old) == 1:
+            data = data.replace(old, struct.pack("<QI", int(unique), number))
+            changed[number] += 1
+    assert set(changed) == {63, 77, 4_000_000_000}
+    path = tmp_path / "later.data"
+    path.write_bytes(data)
+    found = fusetools.open(path)
+    rows = {c.function: c for c in found.counts(layers=["request"]).counts}
+    for number, times in changed.items():
+        count = rows[f"FUSE_OPCODE_{number}"]
+        assert (count.operation, count.count) == (f"opcode_{number}", times)
+        (histogram,) = found.hist(f"opcode_{number}", layers=["request"]).histograms
+        assert histogram.count == times
+        (group,) = found.stages(f"opcode_{number}").operations
+        assert (group.operation, group.requests) == (f"opcode_{number}", times)
+    assert {o.operation for o in found.errors("opcode_*").operations} >= {"opcode_63", "opcode_77"}
+    assert {o.operation for o in found.errors("opcode_6?").operations} == {"opcode_63"}
+    slowest = found.slowest("opcode_7*", most=1000).requests
+    assert {r.operation for r in slowest} == {"opcode_77"} and len(slowest) == changed[77]
+    assert {r.operation for r in found.slowest("*", most=1000).requests} >= {"opcode_63", "read"}
+    assert "opcode_77" in run("slow", "-i", str(path), "opcode_77").output
+    kernel = {h.operation for h in found.hist(layers=["kernel"]).histograms}
+    assert not kernel or "opcode_77" in kernel
+    for command in ("hist", "stages", "errors", "slow"):
+        done = run(command, "-i", str(path), "opcode_12345")
+        assert done.exit_code == 0, done.output
+        assert run(command, "-i", str(path), "opcode_x").exit_code == 1

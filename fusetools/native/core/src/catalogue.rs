@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::events::{Layer, Meaning, Role};
-use crate::operations::Operation;
+use crate::operations::{Operation, Pattern};
 
 /// Function whose probe is timed to measure a probe's cost; never part of an answer.
 const CALIBRATION: &str = "fusetools_calibrate";
@@ -69,9 +69,6 @@ pub struct Catalogue {
     events: BTreeSet<String>,
 }
 
-/// Test of an operation's or a function's name.
-pub type Pattern = Box<dyn Fn(&str) -> bool>;
-
 /// Calls that a question is about.
 pub struct Selection {
     /// Operations and functions; all if empty.
@@ -109,7 +106,7 @@ impl Selection {
         let graphed = graphed.filter(|_| self.wants(Layer::Kernel));
         let functions = rows.iter().map(|row| row.function.as_str());
         let functions: Vec<&str> = functions.chain(graphed).collect();
-        let operations: Vec<Operation> = Operation::of_bits(u64::MAX).collect();
+        let operations: Vec<Operation> = Operation::of_bits(u128::MAX).collect();
         !self.patterns.is_empty()
             && self.patterns.iter().all(|matches| {
                 functions.iter().any(|name| matches(name))

@@ -1,5 +1,9 @@
 //! Names of FUSE operations and of system calls.
 
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
 use serde::{Serialize, Serializer};
 use syscalls::{aarch64, arm, x86, x86_64};
 
@@ -62,22 +66,6 @@ const OPERATIONS: &[&str] = &[
     "copy_file_range_64",
 ];
 
-/// Opcode of the first of LATER.
-const FIRST_LATER: usize = 54;
-
-/// Names of opcodes that are not in OPERATIONS yet. The enumeration has no gaps there.
-const LATER: [&str; 9] = [
-    "opcode_54",
-    "opcode_55",
-    "opcode_56",
-    "opcode_57",
-    "opcode_58",
-    "opcode_59",
-    "opcode_60",
-    "opcode_61",
-    "opcode_62",
-];
-
 /// System calls that the table of names lacks. They have the same numbers on all machines.
 const NEW_CALLS: [(u64, &str); 8] = [
     (463, "setxattrat"),
@@ -90,15 +78,20 @@ const NEW_CALLS: [(u64, &str); 8] = [
     (470, "listns"),
 ];
 
-/// FUSE operation. Its number is at most 63, so that a set of operations fits in a u64.
+/// FUSE operation: its opcode if that is in OPERATIONS, else a place after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operation(u8);
 
-/// Return the names by opcode.
-fn names() -> impl Iterator<Item = &'static str> {
-    let unnamed = &LATER[OPERATIONS.len() - FIRST_LATER..];
-    OPERATIONS.iter().chain(unnamed).copied()
-}
+/// Number of operations that can be told apart, so that a set of them fits in a u128.
+const MOST: usize = 128;
+const FIRST_OTHER: usize = 64;
+
+/// Opcodes without a name, in the order in which they were first seen, with a name by their number. If there are more,
+/// they are unknown.
+static OTHERS: [OnceLock<(u64, String)>; MOST - FIRST_OTHER] =
+    [const { OnceLock::new() }; MOST - FIRST_OTHER];
+/// Name of an opcode without one.
+const OTHER: &str = "opcode_";
 
 /// Return the operations that have a name, by opcode.
 pub fn opcodes() -> impl Iterator<Item = (usize, &'static str)> {
@@ -125,21 +118,25 @@ impl Operation {
     const CUSE_INIT: Operation = Operation(63);
 
     pub fn of_opcode(opcode: u64) -> Operation {
-        match opcode {
-            4096 => Operation::CUSE_INIT,
-            _ if names()
-                .nth(opcode as usize)
-                .is_some_and(|name| !name.is_empty()) =>
-            {
-                Operation(opcode as u8)
+        match OPERATIONS.get(opcode as usize) {
+            _ if opcode == 4096 => Operation::CUSE_INIT,
+            Some(name) if !name.is_empty() => Operation(opcode as u8),
+            _ if opcode > u64::from(u32::MAX) => Operation::UNKNOWN,
+            _ => {
+                let name = || (opcode, format!("{OTHER}{opcode}"));
+                let known = |slot: &OnceLock<_>| slot.get_or_init(name).0 == opcode;
+                let place = OTHERS.iter().position(known);
+                place.map_or(Operation::UNKNOWN, |at| Operation((FIRST_OTHER + at) as u8))
             }
-            _ => Operation::UNKNOWN,
         }
     }
 
     pub fn of_name(name: &str) -> Operation {
-        let opcode = names().position(|known| !known.is_empty() && known == name);
-        opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
+        let known = OPERATIONS.iter();
+        let opcode = known
+            .zip(0..)
+            .find(|(known, _)| !known.is_empty() && **known == name);
+        opcode.map_or(Operation::UNKNOWN, |(_, opcode)| Operation(opcode))
     }
 
     /// Return whether the callback gets a directory and a name in it.
@@ -177,21 +174,36 @@ impl Operation {
         )
     }
 
-    pub fn bit(self) -> u64 {
+    /// Return its number, which has no meaning outside this process.
+    pub fn place(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    pub fn bit(self) -> u128 {
         1 << self.0
     }
 
-    pub fn of_bits(bits: u64) -> impl Iterator<Item = Operation> {
+    pub fn of_bits(bits: u128) -> impl Iterator<Item = Operation> {
         let mut rest = bits;
         std::iter::from_fn(move || {
             let bit = rest.trailing_zeros();
             rest &= rest.wrapping_sub(1);
-            (bit < 64).then_some(Operation(bit as u8))
+            (bit < MOST as u32).then_some(Operation(bit as u8))
         })
     }
 
     pub fn name(self) -> &'static str {
-        names().nth(self.0 as usize).unwrap_or("cuse_init")
+        let place = usize::from(self.0);
+        match OPERATIONS.get(place) {
+            Some(name) => name,
+            None if self == Operation::CUSE_INIT => "cuse_init",
+            None => {
+                let other = place
+                    .checked_sub(FIRST_OTHER)
+                    .and_then(|at| OTHERS[at].get());
+                other.map_or(OPERATIONS[0], |(_, name)| name)
+            }
+        }
     }
 
     /// Return the name in the enumeration, e.g. `FUSE_LOOKUP`.
@@ -202,6 +214,55 @@ impl Operation {
         } else {
             format!("FUSE_{name}")
         }
+    }
+}
+
+/// Test of an operation's or a function's name.
+pub type Pattern = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Selection of operations by their names; all without patterns.
+#[derive(Clone, Default)]
+pub struct Operations(Option<Arc<Selected>>);
+
+struct Selected {
+    patterns: Vec<Pattern>,
+    /// By operation: NEW, SELECTED or EXCLUDED.
+    known: [AtomicU8; MOST],
+}
+
+const NEW: u8 = 0;
+const SELECTED: u8 = 1;
+const EXCLUDED: u8 = 2;
+
+impl Operations {
+    pub fn new(patterns: Vec<Pattern>) -> Operations {
+        Operations((!patterns.is_empty()).then(|| {
+            Arc::new(Selected {
+                patterns,
+                known: [const { AtomicU8::new(NEW) }; MOST],
+            })
+        }))
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub fn has(&self, operation: Operation) -> bool {
+        let Some(selected) = &self.0 else { return true };
+        let known = &selected.known[usize::from(operation.0)];
+        if known.load(Ordering::Relaxed) == NEW {
+            let name = operation.name();
+            let matches = selected.patterns.iter().any(|matches| matches(name));
+            known.store(if matches { SELECTED } else { EXCLUDED }, Ordering::Relaxed);
+        }
+        known.load(Ordering::Relaxed) == SELECTED
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operations").finish_non_exhaustive()
     }
 }
 
@@ -539,14 +600,37 @@ mod tests {
         }
         assert_eq!(Operation::of_opcode(1).constant(), "FUSE_LOOKUP");
         assert_eq!(Operation::of_opcode(4096).constant(), "CUSE_INIT");
-        for opcode in [OPERATIONS.len() as u64, 62] {
+        for opcode in [
+            7,
+            19,
+            OPERATIONS.len() as u64,
+            62,
+            63,
+            64,
+            77,
+            257,
+            4097,
+            u64::from(u32::MAX),
+        ] {
             let operation = Operation::of_opcode(opcode);
             assert_eq!(operation.name(), format!("opcode_{opcode}"));
-            assert_eq!(Operation::of_name(operation.name()), operation);
+            assert_eq!(operation.constant(), format!("FUSE_OPCODE_{opcode}"));
+            assert_eq!(Operation::of_opcode(opcode), operation);
+            assert_eq!(Operation::of_bits(operation.bit()).next(), Some(operation));
         }
-        for unknown in [0, 7, 19, 63, 64, 257, 4097, u64::MAX] {
+        for unknown in [0, u64::MAX] {
             assert_eq!(Operation::of_opcode(unknown), Operation::UNKNOWN);
         }
+        assert_eq!(Operation::of_name("unknown"), Operation::UNKNOWN);
+        let wanted = Operations::new(vec![
+            Box::new(|name| name.starts_with("opcode_7")),
+            Box::new(|name| name == "read"),
+        ]);
+        let has = |opcode| wanted.has(Operation::of_opcode(opcode));
+        for _ in 0..2 {
+            assert!(has(15) && has(7) && has(77) && !has(16) && !has(63) && !has(4096));
+        }
+        assert!(Operations::default().has(Operation::UNKNOWN));
         let set = Operation::of_opcode(3).bit() | Operation::of_opcode(4096).bit();
         assert_eq!(
             Operation::of_bits(set)

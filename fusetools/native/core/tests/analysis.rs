@@ -275,7 +275,10 @@ fn requests_by_connection_and_number() {
     );
     assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (2, 1, 1, 20));
     assert_eq!(figures(&answer, "FUSE_GETATTR", "getattr"), (1, 1, 0, 40));
-    assert_eq!(figures(&answer, "FUSE_UNKNOWN", "unknown"), (1, 1, 0, 1));
+    assert_eq!(
+        figures(&answer, "FUSE_OPCODE_9999", "opcode_9999"),
+        (1, 1, 0, 1)
+    );
     let counts = answer.requests;
     assert_eq!((counts.begun, counts.ended, counts.matched), (4, 4, 3));
 }
@@ -821,6 +824,11 @@ fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
     assert_eq!(figures(&answer, "a", "getattr"), (1, 1, 0, 50));
     assert_eq!(figures(&answer, "fuse_read", "lookup"), (1, 1, 0, 5));
     assert_eq!(figures(&answer, "fuse_read", "read"), (1, 1, 0, 7));
+    // An opcode without a name has its number.
+    let mut later = events;
+    later[4] = ev(50, CALLER, BEGIN, &[4, MOUNT, 77]);
+    let answer = graph(&later, &[], split.clone());
+    assert_eq!(figures(&answer, "a", "opcode_77"), (1, 1, 0, 50));
     // Each call once.
     let answer = graph(&events, &[], Filters::default());
     assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 50));

@@ -4,6 +4,7 @@ mod perf_data;
 
 use fusetools_core::answers::now::{By, Now, Sort, View};
 use fusetools_core::events::{Batch, Meaning, Role};
+use fusetools_core::operations::Operations;
 use fusetools_core::reader::Stream;
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::wanted::Wanted;
@@ -129,7 +130,7 @@ fn sums_count_ended_requests() {
         Vec::new(),
         true,
         Some(Wanted {
-            operations: u64::MAX,
+            operations: Operations::default(),
             least: 0,
             path: None,
         }),
@@ -226,7 +227,7 @@ fn waiting_callers_have_a_name() {
 #[test]
 fn records_of_requests_in_flight_are_held() {
     let wanted = Wanted {
-        operations: u64::MAX,
+        operations: Operations::default(),
         least: 40_000,
         path: None,
     };

@@ -6,7 +6,7 @@ use fusetools_core::answers::perfetto::Trace;
 use fusetools_core::answers::queue::{Part, Queues};
 use fusetools_core::answers::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
-use fusetools_core::operations::{Arch, Operation};
+use fusetools_core::operations::{Arch, Operation, Operations};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::named::{Known, Listener, Observer};
 use fusetools_core::requests::stitch::{RequestCounts, Stitch};
@@ -366,7 +366,7 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     for _ in 0..5 {
         script.getattr(900, 10);
     }
-    let mut slowest = Slowest::new(2, Wanted::of(u64::MAX));
+    let mut slowest = Slowest::new(2, Wanted::of(Operations::default()));
     tell(&script.batch, true, &mut slowest);
     let requests = slowest.finish();
     assert_eq!(requests[0].story.unique, 1000);
@@ -391,7 +391,7 @@ fn the_slowest_of_a_path() {
         let filter = move |_: u64, text: &str, whole: bool| whole && text == path;
         let wanted = Wanted {
             path: Some(Box::new(filter)),
-            ..Wanted::of(Operation::of_name("getattr").bit())
+            ..Wanted::of(Operations::new(vec![Box::new(|name| name == "getattr")]))
         };
         let mut slowest = Slowest::new(9, wanted);
         tell(&script.batch, true, &mut slowest);
@@ -509,7 +509,7 @@ fn naive(requests: &[(u64, u64, u64, u64)]) -> Vec<(u64, u64, u64, u64)> {
 proptest! {
     #[test]
     fn the_slowest_are_the_slowest(requests in requests(), most in 1..10usize) {
-        let mut slowest = Slowest::new(most, Wanted::of(u64::MAX));
+        let mut slowest = Slowest::new(most, Wanted::of(Operations::default()));
         tell(&batch(&requests), true, &mut slowest);
         let slow: Vec<(u64, u64)> = slowest
             .finish()
@@ -591,7 +591,7 @@ proptest! {
             for queue in queues.finish() {
                 queue.parts(5);
             }
-            let mut slowest = Slowest::new(3, Wanted::of(u64::MAX));
+            let mut slowest = Slowest::new(3, Wanted::of(Operations::default()));
             tell(&batch, inodes, &mut slowest);
             slowest.finish();
             tell(&batch, inodes, &mut Outcomes::new(Arch::X86_64, &Filters::default()));

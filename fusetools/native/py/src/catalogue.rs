@@ -1,11 +1,19 @@
 //! The catalogue, as Python sees it.
 
-use fusetools_core::catalogue::{self, Pattern, Selection};
+use fusetools_core::catalogue::{self, Selection};
 use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::operations::Pattern;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::Borrowed;
 use regex::Regex;
+
+/// Return the test of a name against a regular expression.
+pub(crate) fn pattern(expression: &str) -> PyResult<Pattern> {
+    let regex = Regex::new(expression);
+    let regex = regex.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(Box::new(move |text| regex.is_match(text)))
+}
 
 /// Row of the catalogue.
 #[pyclass(frozen, eq, hash)]
@@ -145,12 +153,7 @@ impl Catalogue {
         sent: bool,
     ) -> PyResult<Catalogue> {
         let layers = layers.iter().map(|layer| layer_of(layer));
-        let pattern = |pattern: String| -> PyResult<Pattern> {
-            let regex = Regex::new(&pattern);
-            let regex = regex.map_err(|error| PyValueError::new_err(error.to_string()))?;
-            Ok(Box::new(move |text| regex.is_match(text)))
-        };
-        let patterns = patterns.into_iter().map(pattern);
+        let patterns = patterns.iter().map(|text| pattern(text));
         Ok(Catalogue(self.0.select(&Selection {
             patterns: patterns.collect::<PyResult<_>>()?,
             layers: layers.collect::<PyResult<_>>()?,

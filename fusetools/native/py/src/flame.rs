@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::requests::operations_of;
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 fn no_such(what: &str, name: &str) -> PyErr {
@@ -46,7 +47,7 @@ pub fn selection_of(dict: &Bound<'_, PyDict>) -> PyResult<Selection> {
                 }
             }
             "workload" => selection.workload = value.extract()?,
-            "operations" => selection.operations = value.extract()?,
+            "operations" => selection.operations = operations_of(value.extract()?)?,
             "kallsyms" => selection.kallsyms = value.extract()?,
             "debug" => selection.debug = value.extract()?,
             "symfs" => selection.symfs = value.extract()?,

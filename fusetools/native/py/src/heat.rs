@@ -6,10 +6,10 @@ use fusetools_core::answers::heat::Heat;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::requests::{operation_bits, Question};
+use crate::requests::{operations_of, Question};
 use crate::Row;
 
-/// `operations`: names; none: all. `columns`: number of spans of time.
+/// `operations`: regular expressions; none: all. `columns`: number of spans of time.
 #[pyfunction]
 pub fn heat<'py>(
     py: Python<'py>,
@@ -21,7 +21,7 @@ pub fn heat<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let (begin, end) = question.span(py)?;
-    let mut heat = Heat::new(operation_bits(&operations), begin, end, columns);
+    let mut heat = Heat::new(operations_of(operations)?, begin, end, columns);
     let dict = question.tell(py, &mut heat)?;
     dict.set_item("column", heat.column)?;
     dict.set_item("rows", heat.rows())?;

@@ -13,7 +13,7 @@ use fusetools_core::answers::queue::{Part, Queues};
 use fusetools_core::answers::replay::Replay;
 use fusetools_core::answers::slowest::{Numbered, Slowest};
 use fusetools_core::events::{Meaning, Role};
-use fusetools_core::operations::{Arch, Operation};
+use fusetools_core::operations::{Arch, Operations};
 use fusetools_core::reader::Places;
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::named::{tell, Listener};
@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regex::Regex;
 
+use crate::catalogue::pattern;
 use crate::named::{known, Action, Meanwhile, NamedRequest, SlowCall};
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
@@ -100,13 +101,10 @@ fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Boun
     Ok(dict)
 }
 
-/// Return a set of operations as bits; all if none is named.
-pub(crate) fn operation_bits(names: &[String]) -> u64 {
-    let bits = names.iter().map(|name| Operation::of_name(name).bit());
-    match names.is_empty() {
-        true => u64::MAX,
-        false => bits.fold(0, |all, bit| all | bit),
-    }
+/// Return the operations whose names match regular expressions; all without one.
+pub(crate) fn operations_of(expressions: Vec<String>) -> PyResult<Operations> {
+    let patterns = expressions.iter().map(|expression| pattern(expression));
+    Ok(Operations::new(patterns.collect::<PyResult<_>>()?))
 }
 
 /// Process, descriptor and peer of sockets that were open for the whole recording.
@@ -369,14 +367,14 @@ pub fn export<'py>(
     Ok(dict)
 }
 
-/// Return the selection: operations, minimum ns, regular expression for full paths. `mounts`: mount points by
+/// Return the selection: regular expressions of operations, minimum ns, regular expression for full paths. `mounts`: mount points by
 /// connection.
 pub fn wanted_of(
     (operations, least, path): (Vec<String>, u64, Option<Text>),
     mounts: HashMap<u64, String>,
 ) -> PyResult<Wanted> {
     Ok(Wanted {
-        operations: operation_bits(&operations),
+        operations: operations_of(operations)?,
         least,
         path: path_filter(path.as_ref().map(|path| &path.0[..]), mounts)?,
     })

@@ -87,7 +87,7 @@ pub struct Analysis {
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
     /// Bits of the operations for which a callback was seen.
-    called: u64,
+    called: u128,
     /// Connections with a known daemon or a read. And: number of requests without a read, by connection and operation.
     readable: FxHashSet<u64>,
     unread: FxHashMap<(u64, Operation), u64>,

@@ -30,7 +30,7 @@ pub struct Open {
     /// Depth that the kernel's tracer reports. This field and those below are for the kernel layer.
     pub depth: u64,
     /// Operations of the selected requests that began in the call, as bits.
-    pub operations: u64,
+    pub operations: u128,
     /// Time in ns of the calls inside it.
     pub inner: u64,
     /// Indices in the tree of calls and in the list of single calls.

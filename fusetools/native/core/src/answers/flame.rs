@@ -16,7 +16,7 @@ use crate::answers::offcpu::{OffCpu, State, Wait, Waker, Why, STATES};
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::format::record::SUMMED;
-use crate::operations::{Arch, Operation};
+use crate::operations::{Arch, Operation, Operations};
 use crate::programs::files::Files;
 use crate::programs::functions::Programs;
 use crate::programs::spaces::Spaces;
@@ -75,7 +75,7 @@ pub struct Selection {
     pub workload: Vec<i32>,
     /// Selected callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
     pub filters: Filters,
-    pub operations: Vec<String>,
+    pub operations: Operations,
     /// File with the kernel's symbols, instead of those that the recording has.
     pub kallsyms: Option<PathBuf>,
     /// Directory below which the files of programs are, instead of what the recording has of them.
@@ -274,7 +274,7 @@ struct Engine<'a> {
     arch: Arch,
     uses: Vec<Use>,
     window: (u64, u64),
-    operations: u64,
+    operations: Operations,
     build_ids: FxHashMap<String, Vec<u8>>,
     spaces: Spaces,
     workload: FxHashSet<i32>,
@@ -357,10 +357,7 @@ impl<'a> Engine<'a> {
             }
             stitch
         });
-        let operations = selection
-            .operations
-            .iter()
-            .fold(0, |bits, name| bits | Operation::of_name(name).bit());
+        let operations = selection.operations.clone();
         let served = filters.daemons.iter().map(|(pid, _)| *pid);
         Ok(Engine {
             window: filters.window(first),
@@ -538,7 +535,7 @@ impl<'a> Engine<'a> {
 
     /// Return whether the request is selected.
     fn wants(&self, story: &Story) -> bool {
-        (self.operations == 0 || story.operation.bit() & self.operations != 0) && self.among(story)
+        self.operations.has(story.operation) && self.among(story)
     }
 
     /// Return whether the request is selected, whatever its operation.
@@ -569,7 +566,7 @@ impl<'a> Engine<'a> {
     /// Return whether a thread's system call on this mount, of this operation, is selected.
     fn wants_call(&self, connection: u64, operation: Operation, (pid, tid): (i32, i32)) -> bool {
         let filtered = &self.selection.filters.connections;
-        (self.operations == 0 || operation.bit() & self.operations != 0)
+        self.operations.has(operation)
             && (filtered.is_empty() || filtered.contains(&connection))
             && self.named(pid, tid)
     }
@@ -626,7 +623,7 @@ impl<'a> Engine<'a> {
         let stack = ev.v[3];
         let period = if period == ABSENT { 1 } else { period };
         let filters = &self.selection.filters;
-        let by_request = self.operations != 0 || !filters.connections.is_empty();
+        let by_request = !self.operations.is_all() || !filters.connections.is_empty();
         let note = self.note(pid, tid);
         let wanted = if by_request {
             note.wanted

@@ -327,6 +327,7 @@ impl Listener for Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations::Operations;
 
     fn group(ns: &[u64]) -> Group {
         let mut group = Group {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     fn groups(rows: impl IntoIterator<Item = (Key, Group)>) -> Groups {
-        let wanted = Wanted::of(u64::MAX);
+        let wanted = Wanted::of(Operations::default());
         let mut groups = Groups::new(By::Process, wanted, HashMap::new(), &Filters::default());
         groups.groups.extend(rows);
         groups

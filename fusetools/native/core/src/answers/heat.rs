@@ -1,6 +1,7 @@
 //! Latency over time: number of requests by the time of their begin and by their duration.
 
 use crate::events::ABSENT;
+use crate::operations::Operations;
 use crate::requests::named::{Known, Listener};
 use crate::requests::stitch::Mark;
 
@@ -9,7 +10,7 @@ const BUCKETS: usize = 64;
 
 /// Map of requests of some operations. A column is a span of time, a row a log2 bucket.
 pub struct Heat {
-    operations: u64,
+    operations: Operations,
     begin: u64,
     /// Length of a column in ns.
     pub column: u64,
@@ -17,8 +18,8 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// `operations`: as bits. `begin`, `end`: time of the map on the recording's clock.
-    pub fn new(operations: u64, begin: u64, end: u64, columns: usize) -> Heat {
+    /// `begin`, `end`: time of the map on the recording's clock.
+    pub fn new(operations: Operations, begin: u64, end: u64, columns: usize) -> Heat {
         let columns = columns.max(1);
         let length = end.saturating_sub(begin).saturating_add(1);
         Heat {
@@ -58,7 +59,7 @@ impl Listener for Heat {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
         let begin = story.at(Mark::Begin).filter(|_| story.until != ABSENT);
-        if let Some(begin) = begin.filter(|_| self.operations & story.operation.bit() != 0) {
+        if let Some(begin) = begin.filter(|_| self.operations.has(story.operation)) {
             self.add(begin, story.until.saturating_sub(begin));
         }
     }
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn requests_are_in_the_column_of_their_begin_and_the_row_of_their_duration() {
-        let mut heat = Heat::new(u64::MAX, 100, 199, 10);
+        let mut heat = Heat::new(Operations::default(), 100, 199, 10);
         assert_eq!(heat.column, 10);
         for (begin, ns) in [(100, 4), (109, 7), (110, 31), (199, 4), (5000, 5), (0, 6)] {
             heat.add(begin, ns);
@@ -81,6 +82,6 @@ mod tests {
         assert_eq!(of(1), (8, 15, vec![0; 10]));
         assert_eq!(of(2), (16, 31, vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(rows.len(), 3);
-        assert!(Heat::new(0, 5, 5, 0).rows().is_empty());
+        assert!(Heat::new(Operations::default(), 5, 5, 0).rows().is_empty());
     }
 }

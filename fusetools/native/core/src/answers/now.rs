@@ -557,7 +557,7 @@ type Key = (u64, u64);
 impl Sums<'_> {
     fn key(&self, row: &Row) -> Key {
         match self.view.by {
-            By::Operation => (row.operation.bit(), 0),
+            By::Operation => (row.operation.place(), 0),
             By::Mount => (row.connection, 0),
             By::Process => (row.pid as u32 as u64, u64::from(row.comm)),
             By::Label => (row.pid as u32 as u64, 0),

@@ -114,7 +114,7 @@ pub struct Calls {
     pub least: Option<u64>,
     /// Operation of the call itself, the set of those of its requests, and the number of requests that callers waited for.
     pub operation: Option<Operation>,
-    pub operations: u64,
+    pub operations: u128,
     pub requests: u64,
     /// Time in ns in the order of `OUTSIDE`. The rest is in requests.
     pub outside: [u64; OUTSIDE.len()],

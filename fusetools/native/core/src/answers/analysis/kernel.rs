@@ -175,7 +175,7 @@ impl Analysis {
 
     /// Return whether a kernel function's call counts. If mounts are selected, only their daemons' calls do, and those
     /// that made one of their requests.
-    pub(super) fn wants_kernel(&self, ev: &Ev, operations: u64) -> bool {
+    pub(super) fn wants_kernel(&self, ev: &Ev, operations: u128) -> bool {
         self.wants_caller(ev.pid, ev.tid)
             && (self.filters.connections.is_empty()
                 || operations != 0

@@ -9,7 +9,7 @@ pub(super) struct Syscall {
     pub(super) events: u32,
     pub(super) losses: u32,
     /// Operations of the selected requests that began in it.
-    pub(super) operations: u64,
+    pub(super) operations: u128,
 }
 
 impl Analysis {
@@ -186,7 +186,7 @@ impl Analysis {
 
     /// Return the operations that a system call counts for: its own, if it reads or writes data; else those of its
     /// requests; else its own, if it is on a mount. `on`: its own operation, if it is on a selected mount.
-    pub(super) fn counts_for(&self, syscall: &Syscall, on: Option<Operation>) -> u64 {
+    pub(super) fn counts_for(&self, syscall: &Syscall, on: Option<Operation>) -> u128 {
         let own = on.filter(|operation| *operation != Operation::UNKNOWN);
         match own.map(Operation::bit) {
             Some(own) if syscall.operations == 0 || self.arch.is_data(syscall.number) => own,

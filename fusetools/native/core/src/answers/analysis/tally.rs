@@ -75,7 +75,7 @@ impl Function {
     pub(super) fn operations(
         &self,
         by_operation: bool,
-        requested: u64,
+        requested: u128,
     ) -> impl Iterator<Item = Operation> {
         let named = self.named;
         let known = if by_operation { requested } else { 0 };

@@ -89,7 +89,7 @@ impl Engine<'_> {
 
     /// Return whether waits outside requests are selected, too.
     fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
-        let filtered = self.operations != 0 || !self.selection.filters.connections.is_empty();
+        let filtered = !self.operations.is_all() || !self.selection.filters.connections.is_empty();
         let known = who != Who::Other || self.unknown();
         self.selection.all && !filtered && known && self.named(pid, tid)
     }

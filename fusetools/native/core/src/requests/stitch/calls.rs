@@ -63,7 +63,7 @@ pub struct MountCall {
     pub goes_on: bool,
     /// Operation of the call itself (`Call::operation`), and those of the requests that it made.
     pub operation: Operation,
-    pub operations: u64,
+    pub operations: u128,
     /// Number of requests that it waited for.
     pub requests: u32,
     /// Time in ns in the order of `OUTSIDE`. The rest of the call is in requests.
@@ -131,7 +131,7 @@ impl Spent {
 pub(super) struct Current {
     /// Its mount's connection, ABSENT if unknown; None: it is on no mount, as far as known.
     pub(super) mount: Option<u64>,
-    operations: u64,
+    operations: u128,
     /// State of the thread when the time up to which the call is accounted for ended.
     accounted: Spent,
     /// Since then: begin of the first wait for something else than a request; end of the last.
