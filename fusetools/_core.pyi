@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from typing_extensions import NotRequired, Unpack
+from typing_extensions import NotRequired, TypeAlias, Unpack
 
 __version__: str  # version of the sources from which it was built
 OPCODES: dict[int, str]  # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case
@@ -196,6 +196,7 @@ class MountCalls(TypedDict):
     unreturned: int
     least: int | None
     total: Durations
+    cached: Durations  # of those that made no request
     outside: dict[str, int]
 
 class Stages(Answer):
@@ -382,12 +383,15 @@ class NamedRequest:
     stages: list[tuple[str, int, list[int] | None]]  # name, ns, ns of its parts
     meanwhile: Meanwhile | None
 
+Connected: TypeAlias = tuple[Sequence[tuple[int, int, str]], Sequence[tuple[int, int, str]]]
+
 class Meanwhile:
     """As in `fusetools.results.request`. `syscalls`: (name, number, ns), longest first."""
 
     on_cpu: int | None
     syscalls: list[tuple[str, int, int]]
     peers: list[str] | None
+    files: list[str]
     helpers: list[Helper]
 
 class Helper:
@@ -397,6 +401,7 @@ class Helper:
     waited: int
     syscalls: list[tuple[str, int, int]]
     peers: list[str] | None
+    files: list[str]
     on_cpu: int | None
     runnable: int | None
     blocked: int | None
@@ -862,18 +867,19 @@ def slowest(
     filters: Filters,
     wanted: Wanted,
     mounts: Mapping[int, str],
-    connected: Sequence[tuple[int, int, str]],
+    connected: Connected,
     most: int,
 ) -> Slowest:
     """Return the slowest requests, slowest first.
 
-    ``connected``: (PID, descriptor, peer) of connections that were open for the whole recording."""
+    ``connected``: (PID, descriptor, peer) of connections that were open for the whole recording,
+    and the same of files."""
 
 def numbered(
     path: str | PathLike[str],
     catalogue: Rows,
     filters: Filters,
-    connected: Sequence[tuple[int, int, str]],
+    connected: Connected,
     unique: int,
 ) -> Numbered:
     """Return the requests of a number; ``connected`` as in `slowest`."""

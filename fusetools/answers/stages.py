@@ -10,7 +10,7 @@ from fusetools.answers.operations import expressions, selected
 from fusetools.answers.source import Source
 from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
-from fusetools.results.stages import MountCalls, OperationStages, Stage, Stages
+from fusetools.results.stages import CallsWithoutRequest, MountCalls, OperationStages, Stage, Stages
 
 # Names of each stage's parts in the core's order, the rest last. A part without a name is always 0.
 _PARTS = {
@@ -100,6 +100,20 @@ def _calls(row: core.native.MountCalls, by: str, mounts: Mapping[int, str]) -> M
         p99_ns=total["p99"] or 0,
         max_ns=total["max"] or 0,
         least_ns=row["least"],
+        cached=_cached(row["cached"]),
+    )
+
+
+def _cached(of: core.native.Durations) -> CallsWithoutRequest | None:
+    if not of["count"]:
+        return None
+    return CallsWithoutRequest(
+        calls=of["count"],
+        total_ns=of["sum"],
+        mean_ns=of["sum"] / of["count"],
+        p50_ns=of["p50"] or 0,
+        p99_ns=of["p99"] or 0,
+        max_ns=of["max"] or 0,
     )
 
 

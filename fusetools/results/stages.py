@@ -81,6 +81,20 @@ class OperationStages:
 
 
 @dataclass(frozen=True)
+class CallsWithoutRequest:
+    """System calls that the kernel answered without a request: from its caches, or with an error of
+    its own. Only a descriptor tells that such a call is on a mount: calls with a path are not here,
+    and neither are those that had not returned by the recording's end."""
+
+    calls: int
+    total_ns: Ns
+    mean_ns: NsFloat
+    p50_ns: Ns
+    p99_ns: Ns
+    max_ns: Ns
+
+
+@dataclass(frozen=True)
 class MountCalls:
     """The system calls of one name on the recorded mounts, and their time outside of requests.
 
@@ -90,7 +104,8 @@ class MountCalls:
     closest to the call ("write" for pwrite64), None if there is none; ``operations``: those of
     the calls' requests. ``calls``: number of calls; ``unreturned``: number of calls that had not
     returned by the recording's end: they count until then. Durations from ``least_ns`` on are lower
-    bounds. ``requests``: number of requests that the calls waited for.
+    bounds. ``requests``: number of requests that the calls waited for. ``cached``: those of the
+    calls that made no request, None if there are none.
 
     ``total_ns``: the calls' whole time, which is ``in_requests_ns`` and the sum of ``outside_ns``.
     ``in_requests_ns``: time in the stages of the requests that they waited for. Where a caller has
@@ -122,6 +137,7 @@ class MountCalls:
     p99_ns: Ns
     max_ns: Ns
     least_ns: Ns | None = None
+    cached: CallsWithoutRequest | None = None
 
     @property
     def rest_ns(self) -> int:

@@ -223,6 +223,8 @@ def test_system_calls_are_their_requests_and_the_rest() -> None:
     entered: dict[int, tuple[int, int, int]] = {}
     opened: set[tuple[int, int]] = set()
     whole = count = 0
+    # Durations of reads (0) and fcntls (72) that made no request.
+    cached: dict[int, list[int]] = {0: [], 72: []}
     makes: set[int] = set()
     for line in events(DEMO):
         if line.name == "fuse:fuse_request_send":
@@ -240,7 +242,14 @@ def test_system_calls_are_their_requests_and_the_rest() -> None:
                 opened.discard((line.pid, result if number == 257 else first))
             elif number == 0 and (line.pid, first) in opened:
                 whole, count = whole + line.time - since, count + 1
+            if number in cached and (line.pid, first) in opened and line.tid not in makes:
+                cached[number].append(line.time - since)
     assert (read.calls, read.total_ns) == (count, whole)
+    assert read.cached is None and not cached[0]
+    (fcntl,) = [c for c in calls if c.syscall == "fcntl"]
+    assert fcntl.cached and fcntl.cached.calls == fcntl.calls
+    figures = fcntl.cached.calls, fcntl.cached.total_ns, fcntl.cached.max_ns
+    assert figures == (len(cached[72]), sum(cached[72]), max(cached[72]))
 
 
 def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:

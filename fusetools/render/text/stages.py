@@ -78,7 +78,7 @@ def calls(result: Stages, unit: str = "") -> list[str]:
     least = _LEAST * whole if len(result.operations) > 1 and not result.by else 0
     shown = [c for c in result.calls if c.rest_ns and c.rest_ns >= least]
     if not shown:
-        return []
+        return cached(result, unit)
     head = ("system calls" + (f" by {result.by}" if result.by else ""), "calls", "total")
     rows: list[Sequence[str]] = [(*head, "p50", "in requests", "outside")]
     for c in shown:
@@ -91,7 +91,18 @@ def calls(result: Stages, unit: str = "") -> list[str]:
     for c in shown:
         name = c.syscall + (f" {_key(c.key, result.by)}" if result.by else "")
         output += prose(f"{name}: {outside(c, unit)}", "  ", "    ")
-    return output
+    return output + cached(result, unit)
+
+
+def cached(result: Stages, unit: str = "") -> list[str]:
+    """Return the system calls that made no request, with their number and p50."""
+    found = []
+    for c in sorted(result.calls, key=lambda c: -c.cached.calls if c.cached else 0):
+        if c.cached:
+            name = c.syscall + (f" {_key(c.key, result.by)}" if result.by else "")
+            times = f"p50 {duration(c.cached.p50_ns, unit)}, max {duration(c.cached.max_ns, unit)}"
+            found.append(f"{name} {number(c.cached.calls)} of {number(c.calls)} ({times})")
+    return ["", *prose(f"without a request: {', '.join(found)}", rest="  ")] if found else []
 
 
 def outside(c: MountCalls, unit: str = "") -> str:

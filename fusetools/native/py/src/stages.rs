@@ -124,6 +124,8 @@ fn calls<'py>(
     dict.set_item("least", of.least)?;
     let all = of.total.hist().count();
     dict.set_item("total", durations(py, &of.total, all)?)?;
+    let cached = of.cached.hist().count();
+    dict.set_item("cached", durations(py, &of.cached, cached)?)?;
     dict.set_item("outside", outside)?;
     Ok(dict)
 }

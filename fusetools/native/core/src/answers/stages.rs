@@ -112,6 +112,8 @@ pub struct Calls {
     /// Number of those that go on at the recording's end, and the shortest of their durations in ns: longer ones are lower bounds.
     pub unreturned: u64,
     pub least: Option<u64>,
+    /// Those that made no request.
+    pub cached: Durations,
     /// Operation of the call itself, the set of those of its requests, and the number of requests that callers waited for.
     pub operation: Option<Operation>,
     pub operations: u128,
@@ -124,6 +126,9 @@ impl Calls {
     fn add(&mut self, call: &MountCall) {
         let duration = call.duration();
         self.total.add(duration);
+        if call.operations == 0 && !call.goes_on {
+            self.cached.add(duration);
+        }
         if call.goes_on {
             self.unreturned += 1;
             self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
