@@ -701,7 +701,10 @@ def _server(words: Words) -> str:
 
 def _disk(words: Words) -> str:
     what = "a page of a file that is mapped" if words.get("how") == "page" else words["syscall"]
-    return f"{_each(words)}; {_by_helper(words)} waits for the file system below, in {what}"
+    below = words.get("disk", "the file system below")
+    if "below" in words:
+        below = f"{words['below']} on {below}"
+    return f"{_each(words)}; {_by_helper(words)} waits for {below}, in {what}"
 
 
 def _for_process(words: Words) -> str:

@@ -126,6 +126,28 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file of process ``pid``, a daemon's, by descriptor ``fd``, open during the whole recording.
+
+    ``mount``: where its file system is mounted; ``source``: the device."""
+
+    pid: int
+    fd: int
+    path: str
+    mount: str
+    fstype: str
+    source: str
+
+    @property
+    def disk(self) -> str:
+        """The file system, e.g. "/data (ext4, /dev/vdb)"."""
+        return f"{self.mount} ({self.fstype}, {self.source})"
+
+    def __str__(self) -> str:
+        return f"{self.path} on {self.disk}"
+
+
+@dataclass(frozen=True)
 class Opened:
     """A descriptor of a caller when the recording began: ``fd`` of process ``pid`` was on the FUSE
     mount of this connection."""
@@ -207,6 +229,7 @@ class Session:
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
     peers: tuple[Peer, ...] = ()
+    files: tuple[File, ...] = ()
     opened: tuple[Opened, ...] = ()
     flight: Flight | None = None
     processes: tuple[Process, ...] = ()
@@ -254,6 +277,7 @@ class Session:
                 for row in self.throttled
             ],
             "peers": [dict(vars(peer)) for peer in self.peers],
+            "files": [dict(vars(file)) for file in self.files],
             "opened": [dict(vars(file)) for file in self.opened],
             "flight": dict(vars(self.flight)) if self.flight else None,
             "processes": [dict(vars(process)) for process in self.processes],
@@ -343,6 +367,9 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 if (times := natural(row.get("nr_throttled")))
             ),
             peers=tuple(peer for row in _dicts(data.get("peers")) if (peer := _peer(row))),
+            files=tuple(
+                file for row in _dicts(data.get("files"))[:MOST_OPENED] if (file := _file(row))
+            ),
             opened=tuple(
                 Opened(pid, fd, connection)
                 for row in _dicts(data.get("opened"))[:MOST_OPENED]
@@ -390,6 +417,14 @@ def _peer(row: Row) -> Peer | None:
     if pid is None or fd is None or not re.fullmatch(r"[0-9a-f.:\[\]]{3,56}", address):
         return None
     return Peer(pid, fd, address)
+
+
+def _file(row: Row) -> File | None:
+    pid, fd = _pid(row.get("pid")), natural(row.get("fd"))
+    path, mount = _text(row.get("path")), _text(row.get("mount"))
+    if pid is None or fd is None or not path or not mount:
+        return None
+    return File(pid, fd, path, mount, _text(row.get("fstype")), _text(row.get("source")))
 
 
 def _mount(row: Row) -> TracedMount:

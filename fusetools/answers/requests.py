@@ -87,9 +87,12 @@ class RequestQuery:
         return self._connections.get(pid, {})
 
     @property
-    def connected(self) -> list[tuple[int, int, str]]:
-        """(PID, descriptor, peer) of the connections that were open for the whole recording."""
-        return [(known.pid, known.fd, known.address) for known in self.source.session.peers]
+    def connected(self) -> core.native.Connected:
+        """(PID, descriptor, peer) of the connections that were open for the whole recording, and
+        (PID, descriptor, file) of the files."""
+        session = self.source.session
+        peers = [(known.pid, known.fd, known.address) for known in session.peers]
+        return peers, [(file.pid, file.fd, str(file)) for file in session.files]
 
 
 def error_name(number: int) -> str:
@@ -207,6 +210,7 @@ def _meanwhile(row: core.native.NamedRequest) -> Meanwhile | None:
         syscalls=_syscalls(did.syscalls),
         helpers=tuple(map(_helper, did.helpers)),
         peers=_peers(did.peers),
+        files=tuple(did.files),
     )
 
 
@@ -216,6 +220,7 @@ def _helper(helper: core.native.Helper) -> Helper:
         waited_ns=helper.waited,
         syscalls=_syscalls(helper.syscalls),
         peers=_peers(helper.peers),
+        files=tuple(helper.files),
         on_cpu_ns=helper.on_cpu,
         runnable_ns=helper.runnable,
         blocked_ns=helper.blocked,

@@ -25,7 +25,7 @@ from fusetools.host.limits import change, device
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
-from fusetools.session import TracedMount
+from fusetools.session import File, TracedMount
 
 # Causes that every request has.
 _ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
@@ -305,6 +305,21 @@ class Digest:
         known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
         return next(iter(known)) if len(known) == 1 else ""
 
+    def files(self, causes: Sequence[core.native.Cause]) -> dict[str, Value]:
+        """Return the file that the daemon waited for most, and its disk; without a known file, the
+        only disk of the daemon's files."""
+        pid = self.daemon_pid(causes[0])
+        known = {f.fd: f for f in self.source.session.files if f.pid == pid}
+        most: dict[File, int] = defaultdict(int)
+        for cause in causes:
+            if file := known.get(-1 if cause["fd"] is None else cause["fd"]):
+                most[file] += cause["ns"]
+        if most:
+            file = max(most, key=lambda file: most[file])
+            return {"below": file.path, "disk": file.disk}
+        disks = {file.disk for file in known.values()}
+        return {"disk": disks.pop()} if len(disks) == 1 else {}
+
     def mount(self, cause: core.native.Cause) -> TracedMount | None:
         """Return the mount that a cause is about."""
         mounts = (m for m in self.source.session.mounts if m.connection is not None)
@@ -516,6 +531,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject["helper"] = last
         if code == Code.SLOW_SERVER:
             subject["peer"] = digest.address(most)
+        if code == Code.SLOW_DISK:
+            subject.update(digest.files(group.causes))
         if code == Code.DAEMON_WAITS_FOR_PROCESS and most["pid"]:
             subject["pid"], subject["comm"] = most["pid"], digest.comm(most["pid"])
         words = [place.operation]

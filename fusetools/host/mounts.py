@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fusetools.core import native
 from fusetools.host.facts import VIRTIOFS, Library, Mount
@@ -35,6 +35,13 @@ from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
 
 T = TypeVar("T")
+
+MOST_FILES = 64  # limit of a process's files that are named
+# File systems without a disk.
+_OF_KERNEL = (
+    *("proc", "sysfs", "devtmpfs", "devpts", "mqueue", "tracefs", "debugfs", "securityfs", "bpf"),
+    *("cgroup", "cgroup2", "fusectl", "configfs", "pstore", "hugetlbfs", "autofs"),
+)
 
 BEYOND = "its daemon runs outside of this virtual machine (virtiofs)"
 MEMORY = 1 << 30  # limit in bytes for the memory of a child that examines a daemon's files
@@ -167,6 +174,39 @@ def opened_on(files: Files, pid: int) -> list[tuple[int, int]]:
         mount = re.search(r"^mnt_id:\s*([0-9]+)$", text, re.MULTILINE)
         if number.isdigit() and mount and mount[1] in mounts:
             found.append((int(number), mounts[mount[1]]))
+    return found
+
+
+class OpenFile(NamedTuple):
+    """A file that a process has open. ``mount``: where its file system is mounted; ``source``: the
+    device. All as that process sees them."""
+
+    path: str
+    mount: str
+    fstype: str
+    source: str
+
+
+def files_of(files: Files, pid: int) -> dict[int, OpenFile]:
+    """Return a process's descriptors of files and directories on other file systems than FUSE.
+
+    Touch no file; return only some if there are very many."""
+    rows: dict[str, tuple[str, str, str]] = {}
+    for line in (files.read(f"/proc/{pid}/mountinfo", quiet=True) or "").split("\n"):
+        before, _, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        fstype = types[0].partition(".")[0]
+        if len(fields) > 5 and len(types) > 2 and fstype not in (*FUSE_TYPES, *_OF_KERNEL):
+            rows[fields[0]] = unescape(fields[4]), fstype, unescape(types[1])
+    found: dict[int, OpenFile] = {}
+    for number in files.list(f"/proc/{pid}/fd") if rows else ():
+        path = files.link(f"/proc/{pid}/fd/{number}")
+        if not number.isdecimal() or not path.startswith("/"):
+            continue
+        text = files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or ""
+        mount = re.search(r"^mnt_id:\s*([0-9]+)$", text, re.MULTILINE)
+        if mount and mount[1] in rows and len(found) < MOST_FILES:
+            found[int(number)] = OpenFile(path, *rows[mount[1]])
     return found
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from fusetools.host.facts import Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import read_mounts
+from fusetools.host.mounts import OpenFile, files_of, read_mounts
 from fusetools.host.processes import code, open_files, read_stat
 from fusetools.host.sockets import of_process, peers
 from fusetools.record import throttling
 from fusetools.record.job import Job
 from fusetools.record.state import started
-from fusetools.session import Peer
+from fusetools.session import File, Peer
 
 # (pid, start, length, offset in the file, path, build id, where it is here), as native.merge()
 Mapped = tuple[int, int, int, int, str, bytes, str]
@@ -30,6 +30,7 @@ class Daemons:
         self.job = job
         self.started: dict[int, int | None] = {}
         self.sockets: dict[int, dict[int, int]] = {}  # fd -> inode
+        self.opened: dict[int, dict[int, OpenFile]] = {}
         self.maps: list[Mapped] = []
         self.quotas: dict[str, throttling.Quota] = {}
         self.stopped: set[int] = set()
@@ -38,6 +39,7 @@ class Daemons:
             if mount.daemon_pid is not None:
                 self.started[mount.daemon_pid] = started(mount.daemon_pid)
                 self.sockets[mount.daemon_pid] = of_process(mount.daemon_pid)
+                self.opened[mount.daemon_pid] = files_of(files, mount.daemon_pid)
                 self.maps += mapped(mount)
         for pid in self.started:
             self.quotas.update(throttling.quotas(files, pid))
@@ -80,6 +82,15 @@ class Daemons:
             for fd, inode in sorted(same.items()):
                 if address := addresses.get(inode):
                     yield Peer(pid, fd, address)
+
+    def files(self) -> Iterator[File]:
+        """Yield the files that the daemons had open all the time."""
+        files = Files(Path("/"))
+        for pid, before in self.opened.items():
+            after = files_of(files, pid) if before and self.lives(pid) else {}
+            for fd, file in sorted(before.items()):
+                if after.get(fd) == file:
+                    yield File(pid, fd, *file)
 
 
 def _is_stopped(files: Files, pid: int) -> bool:

@@ -39,6 +39,7 @@ from fusetools.results.record import Outcome
 from fusetools.session import (
     BYTES,
     NAMING,
+    File,
     Flight,
     Host,
     Opened,
@@ -119,6 +120,7 @@ class Finisher:
         self.merger, self.give_up, self.meanwhile, self.merged = merger, give_up, meanwhile, merged
         self.peers: tuple[Peer, ...] = ()
         self.processes: tuple[Process, ...] = ()
+        self.files: tuple[File, ...] = ()
         self.limits: dict[int, dict[str, int]] = {}
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # Numbers of switches: with a stack of their own, with one of another alike, without.
@@ -179,6 +181,7 @@ class Finisher:
         outcome = self.job.outcome
         self._report_new_mounts()
         self.peers = tuple(self.recorded.daemons.peers())
+        self.files = tuple(self.recorded.daemons.files())
         self.limits = limits([target.mount.connection for target in self.job.plan.targets])
         for pid in self.recorded.daemons.started:
             for place in full(pid):
@@ -424,6 +427,7 @@ class Finisher:
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
             peers=self.peers,
+            files=self.files,
             opened=self.recorded.opened,
             flight=self.recorded.flight,
             processes=self.processes,

@@ -38,14 +38,17 @@ class Helper:
 
     ``waited_ns``: duration of the wait. ``syscalls``: the helper's system calls meanwhile, as in
     ``Meanwhile``. ``peers``: addresses ("192.0.2.1:3128") of connections that it made or used
-    meanwhile; None if it used sockets with unknown peers. ``on_cpu_ns``, ``runnable_ns`` and
-    ``blocked_ns``: how it spent the wait, None if its switches were not recorded.
+    meanwhile; None if it used sockets with unknown peers. ``files``: files on disks that it
+    worked on meanwhile, with their mount and device, as far as known. ``on_cpu_ns``,
+    ``runnable_ns`` and ``blocked_ns``: how it spent the wait, None if its switches were not
+    recorded.
     """
 
     tid: int
     waited_ns: Ns
     syscalls: tuple[SyscallTime, ...]
     peers: tuple[str, ...] | None
+    files: tuple[str, ...] = ()
     on_cpu_ns: Ns | None = None
     runnable_ns: Ns | None = None
     blocked_ns: Ns | None = None
@@ -59,7 +62,8 @@ class Meanwhile:
     left the request to another thread) are None if its switches were not recorded. ``unsplit_ns``:
     the part of ``blocked_ns`` that may be runnable, as no wake-up was recorded. ``syscalls``:
     longest first. ``helpers``: the thread that ended the longest wait, the thread that ended that
-    thread's longest wait, and so on. ``peers``: as in ``Helper``.
+    thread's longest wait, and so on. ``peers`` and ``files``:
+    as in ``Helper``.
     """
 
     on_cpu_ns: Ns | None
@@ -70,6 +74,7 @@ class Meanwhile:
     syscalls: tuple[SyscallTime, ...] = ()
     helpers: tuple[Helper, ...] = ()
     peers: tuple[str, ...] | None = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,21 @@
-"""Long-lived connections of a daemon, by its descriptors, before and after."""
+"""Long-lived connections and files of a daemon, by its descriptors, before and after."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from fusetools import session
 from fusetools.host import sockets
+from fusetools.host.files import Files
+from fusetools.host.mounts import OpenFile, files_of
 from fusetools.record.daemons import Daemons
 from fusetools.record.state import started
-from fusetools.session import Peer, Session
+from fusetools.session import File, Peer, Session
 
 
 @pytest.mark.parametrize(
@@ -80,3 +83,50 @@ def test_connections_in_a_recording_are_untrusted() -> None:
     assert session.read(json.dumps({"format": 1, "peers": 7}))[0].peers == ()
     again, _ = session.read(json.dumps(Session(peers=found.peers).to_json()))
     assert again.peers == found.peers
+
+
+def files_now(before: dict[int, OpenFile], start: int | None) -> dict[int, File]:
+    pid = os.getpid()
+    daemons = object.__new__(Daemons)
+    daemons.opened, daemons.started = {pid: before}, {pid: start}
+    return {file.fd: file for file in daemons.files()}
+
+
+def test_a_file_has_its_mount_and_device(tmp_path: Path) -> None:
+    pid, path = os.getpid(), tmp_path / "a b"
+    with (
+        path.open("w") as one,
+        (tmp_path / "two").open("w") as two,
+        Path("/proc/stat").open() as stat,
+    ):
+        before = files_of(Files(Path("/")), pid)
+        assert stat.fileno() not in before  # no disk
+        mine = before[one.fileno()]
+        assert mine.path == str(path) and str(tmp_path).startswith(mine.mount)
+        rows = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        assert [mine.source, mine.mount, mine.fstype] in [row[:3] for row in rows]
+        found = files_now(before, started(pid))
+        assert str(found[one.fileno()]) == (
+            f"{path} on {mine.mount} ({mine.fstype}, {mine.source})"
+        )
+        os.dup2(two.fileno(), one.fileno())  # another file has that number now
+        assert one.fileno() not in files_now(before, started(pid))
+        assert two.fileno() in files_now(before, started(pid))
+        assert files_now(before, (started(pid) or 0) + 1) == {}
+
+
+def test_files_in_a_recording_are_untrusted() -> None:
+    good = {"pid": 7, "fd": 4, "path": "/a", "mount": "/", "fstype": "ext4", "source": "/dev/vda"}
+    bad: list[dict[str, object]] = [
+        {"pid": "7"},
+        {"fd": -1},
+        {"path": 3},
+        {"path": ""},
+        {"mount": None},
+    ]
+    rows = [good, *({**good, **one} for one in bad), {}, "x"]
+    found, warnings = session.read(json.dumps({"format": 1, "files": rows}))
+    assert found.files == (File(7, 4, "/a", "/", "ext4", "/dev/vda"),) and not warnings
+    assert session.read(json.dumps({"format": 1, "files": 7}))[0].files == ()
+    again, _ = session.read(json.dumps(Session(files=found.files).to_json()))
+    assert again.files == found.files

@@ -534,7 +534,7 @@ def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
     interval = now.take("label", "requests", 9, ODD, {1: ODD})
     assert interval["rows"] == []
     for odd in (ODD, FORGED):
-        _core.slowest(str(DEMO), [], {}, ([], 0, odd), {1: odd}, [(1, 2, odd)], 3)
+        _core.slowest(str(DEMO), [], {}, ([], 0, odd), {1: odd}, ([(1, 2, odd)], [(1, 3, odd)]), 3)
     info = _core.merge(
         [str(DEMO)],
         str(tmp_path / "x"),

@@ -161,6 +161,8 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.DAEMON_SLEEPS, {"place": "file", "helper": "MainDownload"}, ""),
     (Code.DAEMON_LOCK, {"how": "lock"}, ""),
     (Code.SLOW_DISK, {"how": "page", "place": "mount"}, ""),
+    (Code.SLOW_DISK, {"below": "/data/cache/a1", "disk": "/data (ext4, /dev/vdb)"}, ""),
+    (Code.SLOW_DISK, {"disk": "/data (ext4, /dev/vdb)"}, ""),
     (Code.CPU_QUOTA, {"whose": "workload"}, ""),
     (Code.CPU_TAKEN, {"whose": "workload"}, ""),
 )

@@ -157,6 +157,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             seconds=seconds,
             throttled=THROTTLED.pop() if THROTTLED else (),
             mounts=MOUNTS.pop() if MOUNTS else (),
+            files=FILES.pop() if FILES else (),
         )
         return recording.why()
 
@@ -165,6 +166,8 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 THROTTLED: list[Any] = []
 MOUNTS: list[Any] = []
+FILES: list[Any] = []
+DAEMON = 4711
 
 
 def codes(result: Why) -> list[str]:
@@ -211,6 +214,28 @@ def test_sleeps(rule: Any, how: str, code: str) -> None:
     short = {**slept, "ns": 9 * MS}
     assert codes(rule(causes=[short], waited=(1000, 10 * MS))) == []
     assert codes(rule(causes=[slept], seconds=60.0)) == []
+
+
+def test_a_disk_is_named_by_the_file_that_was_waited_for_most(rule: Any) -> None:
+    def subject(*fds: int | None, source: str = "/dev/vdb") -> Any:
+        files = [
+            fusetools.session.File(DAEMON, fd, f"/data/f{fd}", "/data", "ext4", source)
+            for fd, source in ((4, "/dev/vdb"), (5, source))
+        ]
+        sleeps = [
+            cause("slept", (300 + at) * MS, how="disk", syscall="pread64", fd=fd, connection=45)
+            for at, fd in enumerate(fds)
+        ]
+        MOUNTS.append((fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON),))
+        FILES.append(tuple(files))
+        return rule(causes=sleeps).findings[0].reason.subject
+
+    found = subject(4, 5)
+    assert (found["below"], found["disk"]) == ("/data/f5", "/data (ext4, /dev/vdb)")
+    # The file was opened meanwhile: all known ones are on one disk, or not.
+    found = subject(9, None)
+    assert "below" not in found and found["disk"] == "/data (ext4, /dev/vdb)"
+    assert "disk" not in subject(9, source="/dev/vdc")
 
 
 def test_a_directory(rule: Any) -> None:

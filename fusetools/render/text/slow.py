@@ -70,6 +70,7 @@ def details(r: Request) -> list[list[str]]:
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
         calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
+        calls += _on(r.meanwhile.files) if r.meanwhile else []
     about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r), signalled(r)]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
@@ -99,7 +100,12 @@ def _helper(h: Helper) -> list[str]:
     did = ", ".join(f"{name} {duration(ns)}" for name, ns in times if ns)
     did = f" ({did})" if did else ""
     head = f"it waited {duration(h.waited_ns)} for thread {h.tid}{did}, which called {calls[0]}"
-    return [head, *calls[1:], *_connected(h.peers)]
+    return [head, *calls[1:], *_connected(h.peers), *_on(h.files)]
+
+
+def _on(files: tuple[str, ...]) -> list[str]:
+    names = " and ".join(map(printable, files[:3]))
+    return [f"files: {names}"] if names else []
 
 
 def _connected(peers: tuple[str, ...] | None) -> list[str]:

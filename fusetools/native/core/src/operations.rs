@@ -509,6 +509,12 @@ impl Arch {
             .is_some_and(|name| Call::of(name).data)
     }
 
+    /// Return whether the call works on the file of the descriptor that is its first argument.
+    pub fn is_on_descriptor(self, number: u64) -> bool {
+        self.name_64bit(number)
+            .is_some_and(|name| Call::of(name).own_descriptor)
+    }
+
     /// Return whether this is no system call of the task. -1 means none. On x86-64 a uretprobe's trampoline enters the
     /// kernel as 335, a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {

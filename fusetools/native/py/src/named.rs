@@ -129,6 +129,7 @@ pub struct Meanwhile {
     on_cpu: Option<u64>,
     syscalls: Vec<SyscallRow>,
     peers: Option<Vec<String>>,
+    files: Vec<String>,
     helpers: Vec<Py<Helper>>,
 }
 
@@ -140,6 +141,7 @@ impl Meanwhile {
             on_cpu: row.on_cpu,
             syscalls: syscalls(row.syscalls),
             peers: row.peers,
+            files: row.files,
             helpers: helpers.collect::<PyResult<_>>()?,
         };
         Py::new(py, row)
@@ -152,6 +154,7 @@ pub struct Helper {
     waited: u64,
     syscalls: Vec<SyscallRow>,
     peers: Option<Vec<String>>,
+    files: Vec<String>,
     on_cpu: Option<u64>,
     runnable: Option<u64>,
     blocked: Option<u64>,
@@ -164,6 +167,7 @@ impl From<replay::Helper> for Helper {
             waited: row.waited,
             syscalls: syscalls(row.syscalls),
             peers: row.peers,
+            files: row.files,
             on_cpu: row.states.map(|states| states.on_cpu),
             runnable: row.states.map(|states| states.runnable),
             blocked: row.states.map(|states| states.blocked),

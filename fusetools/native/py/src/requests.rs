@@ -107,15 +107,15 @@ pub(crate) fn operations_of(expressions: Vec<String>) -> PyResult<Operations> {
     Ok(Operations::new(patterns.collect::<PyResult<_>>()?))
 }
 
-/// Process, descriptor and peer of sockets that were open for the whole recording.
-type Connected = Vec<(i32, u64, Text)>;
+/// Process, descriptor and peer of sockets that were open for the whole recording; the same of files.
+type Connected = (Vec<(i32, u64, Text)>, Vec<(i32, u64, Text)>);
 
 fn connections(connected: Connected, made: &Peers) -> Connections {
-    let connected = connected.into_iter();
-    Connections::new(
-        connected.map(|(pid, fd, peer)| (pid, fd, peer.0)).collect(),
-        made,
-    )
+    let texts = |rows: Vec<(i32, u64, Text)>| {
+        let rows = rows.into_iter();
+        rows.map(|(pid, fd, text)| (pid, fd, text.0)).collect()
+    };
+    Connections::new(texts(connected.0), texts(connected.1), made)
 }
 
 #[pyfunction]

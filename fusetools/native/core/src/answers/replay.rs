@@ -52,6 +52,8 @@ pub struct Helper {
     pub syscalls: Vec<SyscallTime>,
     /// Addresses of connections that it made or used. None: it used sockets with unknown peers.
     pub peers: Option<Vec<String>>,
+    /// Files on disks that it worked on.
+    pub files: Vec<String>,
     /// Times of each of its states in the wait; None if its switches were not recorded.
     pub states: Option<States>,
 }
@@ -62,6 +64,7 @@ pub struct Meanwhile {
     pub on_cpu: Option<u64>,
     pub syscalls: Vec<SyscallTime>,
     pub peers: Option<Vec<String>>,
+    pub files: Vec<String>,
     /// The thread that ended the longest wait, the thread that ended that thread's longest wait, and so on.
     pub helpers: Vec<Helper>,
 }
@@ -115,6 +118,7 @@ impl<'a> Replay<'a> {
             Some(Meanwhile {
                 on_cpu: on_cpu(story, span),
                 peers: self.peers(span, moments, story.daemon_pid, &syscalls),
+                files: self.files(span, moments, story.daemon_pid),
                 syscalls,
                 helpers,
             })
@@ -192,6 +196,7 @@ impl<'a> Replay<'a> {
             tid: span.tid,
             waited: span.to - span.from,
             peers: self.peers(span, moments, pid, &syscalls),
+            files: self.files(span, moments, pid),
             states: self.states(span, moments),
             syscalls,
         })
@@ -365,6 +370,30 @@ impl<'a> Replay<'a> {
         }
         let used = calls.iter().any(|call| is_socket_call(&call.syscall));
         (!used || !found.is_empty()).then_some(found)
+    }
+
+    /// Return the files of process `pid` that the span's thread worked on.
+    fn files(&self, span: &Span, moments: &[Moment], pid: i32) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        for moment in moments.iter().filter(|moment| moment.tid == span.tid) {
+            let file = match self.event(moment) {
+                Some((Role::SysEnter, v)) => self.file(pid, &v),
+                _ => None,
+            };
+            if let Some(file) = file.filter(|file| !found.iter().any(|known| known == file)) {
+                found.push(file.to_owned());
+            }
+        }
+        found
+    }
+
+    /// Return the file of the descriptor that a system call of process `pid` works on.
+    fn file(&self, pid: i32, v: &[u64; 4]) -> Option<&str> {
+        let [number, descriptor, ..] = *v;
+        let known = !self.arch.is_fake(number) && self.arch.is_on_descriptor(number);
+        known
+            .then(|| self.connections.file(pid, descriptor))
+            .flatten()
     }
 
     /// Return the peer of the descriptor that is the first argument of a system call of process `pid`.

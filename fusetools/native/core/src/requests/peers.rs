@@ -113,14 +113,25 @@ pub struct Connections {
     whole: FxHashMap<(i32, u64), String>,
     /// Connections that were made in it.
     made: FxHashMap<(i32, u64), Vec<Span>>,
+    /// Files on disks that were open for the whole recording.
+    files: FxHashMap<(i32, u64), String>,
 }
 
 impl Connections {
-    /// Create it. `whole`: process, descriptor and peer of connections that were open for the whole recording.
-    pub fn new(whole: Vec<(i32, u64, String)>, made: &Peers) -> Connections {
-        let whole = whole.into_iter();
+    /// Create it. `whole`: process, descriptor and peer of connections that were open for the whole recording; `files`:
+    /// the same of files.
+    pub fn new(
+        whole: Vec<(i32, u64, String)>,
+        files: Vec<(i32, u64, String)>,
+        made: &Peers,
+    ) -> Connections {
+        let by_descriptor = |rows: Vec<(i32, u64, String)>| {
+            let rows = rows.into_iter();
+            rows.map(|(pid, fd, name)| ((pid, fd), name)).collect()
+        };
         let mut connections = Connections {
-            whole: whole.map(|(pid, fd, peer)| ((pid, fd), peer)).collect(),
+            whole: by_descriptor(whole),
+            files: by_descriptor(files),
             ..Connections::default()
         };
         for row in &made.rows {
@@ -131,6 +142,11 @@ impl Connections {
             }
         }
         connections
+    }
+
+    /// Return the file that a descriptor was for the whole recording.
+    pub fn file(&self, pid: i32, descriptor: u64) -> Option<&str> {
+        self.files.get(&(pid, descriptor)).map(String::as_str)
     }
 
     /// Return the peer's address at a time.

@@ -235,7 +235,7 @@ fn peers_are_those_of_the_descriptors_that_a_thread_uses() {
     let connected = |rows: &[(u64, &str)]| {
         let rows = rows.iter();
         let rows = rows.map(|(fd, peer)| (DAEMON, *fd, peer.to_string()));
-        Connections::new(rows.collect(), &Peers::default())
+        Connections::new(rows.collect(), Vec::new(), &Peers::default())
     };
     let peers = |rows: &[(u64, &str)]| helpers_with(&threads, connected(rows))[0].peers.clone();
     let (four, five, seven) = ("10.0.0.4:80", "[::1]:443", "10.0.0.7:80");
@@ -244,6 +244,25 @@ fn peers_are_those_of_the_descriptors_that_a_thread_uses() {
     assert_eq!(peers(&[(4, four)]), Some(vec![four.to_owned()]));
     assert_eq!(peers(&[(3, four)]), Some(vec![four.to_owned()]));
     assert_eq!(peers(&[(7, seven)]), None);
+}
+
+#[test]
+fn files_are_those_of_the_descriptors_that_a_thread_uses() {
+    let worker = vec![sleeps(10, WORKER), woken(90, DOWNLOAD, WORKER, 0)];
+    // The first argument of poll is no descriptor.
+    let calls = [(15, POLL, 7), (20, READ, 4), (40, READ, 4), (60, READ, 5)];
+    let calls = calls.map(|(time, number, fd)| call(time, time + 4, DOWNLOAD, number, fd));
+    let threads = [(WORKER, worker), (DOWNLOAD, calls.concat())];
+    let row = |pid, fd, path: &str| (pid, fd, path.to_owned());
+    let files = vec![
+        row(DAEMON, 4, "/data/four"),
+        row(DAEMON + 1, 5, "/data/five"),
+        row(DAEMON, 7, "/data/seven"),
+    ];
+    let connections = Connections::new(Vec::new(), files, &Peers::default());
+    let helper = &helpers_with(&threads, connections)[0];
+    assert_eq!(helper.files, ["/data/four"]);
+    assert_eq!(helper.peers, Some(vec![]));
 }
 
 #[test]

@@ -294,9 +294,12 @@ impl<'a> Thread<'a> {
                 ..Action::named("returns", &name)
             });
         }
-        let peer = |pid| self.replay.peer(pid, v, time).map(str::to_owned);
+        let peer = |pid| {
+            let peer = self.replay.peer(pid, v, time);
+            peer.or_else(|| self.replay.file(pid, v)).map(str::to_owned)
+        };
         Some(Action {
-            // Only the daemon's connections are known.
+            // Only the daemon's connections and files are known.
             peer: Some(self.story.daemon_pid)
                 .filter(|_| self.is_daemon)
                 .and_then(peer),

@@ -497,8 +497,11 @@ impl Threads {
             Base::Is(How::Other) if uninterruptible => How::Disk,
             Base::Is(how) => how,
         };
-        if matches!(cause.how, How::Network) {
+        if cause.how == How::Network {
             cause.peer = peer;
+        }
+        if cause.how == How::Disk && self.arch.is_on_descriptor(call.number) {
+            cause.fd = call.first;
         }
         if wait.waker.is_some_and(|waker| waker.why == Why::Request) {
             cause.how = How::Idle;
