@@ -620,6 +620,12 @@ def test_opcodes_without_a_name_are_shown_by_number(tmp_path: Path, run: Invoke)
         assert (group.operation, group.requests) == (f"opcode_{number}", times)
     assert {o.operation for o in found.errors("opcode_*").operations} >= {"opcode_63", "opcode_77"}
     assert {o.operation for o in found.errors("opcode_6?").operations} == {"opcode_63"}
+    groups = found.groups("process", "opcode_7?").groups
+    assert sum(group.requests for group in groups) == changed[77]
+    counted = json.loads(
+        run("count", "-i", str(path), "code_7", "--by", "process", "--json").stdout
+    )
+    assert sum(group["requests"] for group in counted["groups"]) == changed[77]
     slowest = found.slowest("opcode_7*", most=1000).requests
     assert {r.operation for r in slowest} == {"opcode_77"} and len(slowest) == changed[77]
     assert {r.operation for r in found.slowest("*", most=1000).requests} >= {"opcode_63", "read"}
