@@ -156,6 +156,7 @@ fn a_download_by_another_thread_is_named() {
             // The first poll had begun before: it counts from where the wait does.
             syscalls: times(&[("poll", 2, 710), ("connect", 1, 10), ("futex", 1, 10)]),
             peers: Some(vec!["192.0.2.1:3128".to_owned()]),
+            files: vec![],
             states: None,
         }]
     );
