@@ -144,64 +144,9 @@ class Scan(Answer):
     series: list[Fields]  # answers/series.py
     callers: list[int]  # processes that made requests
 
-class Durations(TypedDict):
-    """Figures of durations in ns; percentiles as in `Series`."""
-
-    count: int
-    sum: int
-    p50: int | None
-    p99: int | None
-    max: int | None
-
-class Stage(TypedDict):
-    """A stage of a group's requests. `parts`: (number of requests with known parts, ns of three
-    parts, ns of the rest). `events` and `uprobes` (quarters of a callback's two): number of
-    recorded events in the stage, over all requests; `taken`: their ns by `Filters.cost`."""
-
-    stage: str
-    count: int
-    sum: int
-    p50: int
-    p99: int
-    max: int
-    parts: tuple[int, list[int], int]
-    unsplit: int
-    events: int
-    uprobes: int
-    taken: int
-
-class StageGroup(TypedDict):
-    """The requests of one operation. `key`: the group's by `by`, None if unknown."""
-
-    operation: str
-    waits: bool
-    key: str | int | None
-    fates: dict[str, int]
-    errors: int
-    ring: int
-    handed: int
-    total: Durations
-    least: int | None
-    stages: list[Stage]
-
-class MountCalls(TypedDict):
-    """System calls of one name on mounts. `outside`: ns by what the caller did; the rest is in
-    requests."""
-
-    syscall: str
-    key: str | int | None
-    operation: str | None
-    operations: list[str]
-    requests: int  # that callers waited for
-    unreturned: int
-    least: int | None
-    total: Durations
-    cached: Durations  # of those that made no request
-    outside: dict[str, int]
-
 class Stages(Answer):
-    groups: list[StageGroup]
-    calls: list[MountCalls]
+    groups: list[Fields]  # OperationStages
+    calls: list[Fields]  # MountCalls
     event_cost: int | None  # upper bound of an event's cost in ns
 
 class SingleCalls(TypedDict):
@@ -252,20 +197,29 @@ class Ask(TypedDict, total=False):
     debug: str  # directory with debug files by build id, for what has no name otherwise
     symfs: str  # directory with programs' files, instead of the symbols in the recording
 
+class Amount(TypedDict):
+    count: int
+    ns: int  # for samples: sum of periods
+
+class Named(TypedDict):
+    known: bool  # there were symbols
+    addresses: int  # number of different ones
+    nameless: int  # number of those without a name
+
 class Flame(Answer):
-    """Summed stacks. Amounts are (count, ns), for samples (count, sum of periods)."""
+    """Summed stacks."""
 
     stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
-    shown: tuple[int, int]
+    shown: Amount
     stackless: int
     cut: int  # weight of shown stacks that end before their thread's start
     cut_daemons: int  # the part of `cut` in daemons' waits
     cut_copied: int  # the part of `cut` in stacks whose copies were too short
     cut_unknown: int  # the part of `cut` in copied stacks that cannot be followed further
-    idle: tuple[int, int]
-    own: tuple[int, int]
-    outside: tuple[int, int]  # waits in system calls on mounts outside of requests: blocked ns
-    others: tuple[int, int]
+    idle: Amount
+    own: Amount
+    outside: Amount  # waits in system calls on mounts outside of requests: blocked ns
+    others: Amount
     unfinished: int
     states: dict[str, int]  # of waits: ns
     daemons: int  # the part of the shown weight in daemons' waits
@@ -273,9 +227,8 @@ class Flame(Answer):
     wakers: int
     wakers_stackless: int
     frames: list[tuple[str, str, bool]]  # name, file or "", whether in the kernel
-    # (there were symbols, number of different addresses, number of those without a name)
-    kernel: tuple[bool, int, int]
-    user: tuple[bool, int, int]
+    kernel: Named
+    user: Named
     # Files with nameless addresses: without any symbols, and with some symbols.
     without_symbols: list[str]
     stripped: list[str]
@@ -380,7 +333,7 @@ class NamedRequest:
     aborter_comm: str
     aborter_call: str | None
     aborted_by_daemon: bool
-    stages: list[tuple[str, int, list[int] | None]]  # name, ns, ns of its parts
+    stages: list[tuple[str, int, list[tuple[str, int]]]]  # name, ns, its named parts and their ns
     meanwhile: Meanwhile | None
 
 Connected: TypeAlias = tuple[Sequence[tuple[int, int, str]], Sequence[tuple[int, int, str]]]
@@ -447,7 +400,7 @@ class Numbered(Answer):
 class DaemonState(TypedDict):
     """State of a daemon that did not answer all requests.
 
-    Times are ns after the recording's first event."""
+    Times are ns on the recording's clock."""
 
     pid: int
     connection: int
@@ -457,52 +410,31 @@ class DaemonState(TypedDict):
     unanswered: int
     hangs: bool
 
+class Daemons(Answer):
+    daemons: list[DaemonState]
+
 class Errors(Answer):
-    """Error replies. `operations`: (name, answered requests, negative lookups, (errno, requests) …,
-    (fate, requests) … of unanswered requests). `refused`, `dropped`: (operation, … (requests,
-    numbers of some, waiting at the end)); `aborted`: (pid, name, system call, is the daemon,
-    requests); `contradicted`: (system call, errno, operation, calls)."""
+    """Rows of `fusetools.results.errors`, with numbers of errors and signals."""
 
-    operations: list[tuple[str, int, int, list[tuple[int, int]], list[tuple[str, int]]]]
+    operations: list[Fields]
     disconnected: list[tuple[str, int]]  # (system call, number)
-    refused: list[tuple[str, int, tuple[int, list[int], int]]]
-    dropped: list[tuple[str, tuple[int, list[int], int]]]
-    aborted: list[tuple[int, str, str | None, bool, int]]
-    contradicted: list[tuple[str, int, str, int]]
-    interrupts: list[tuple[str, str, int, tuple[int, int, int, int]]]
-
-class MountQueue(TypedDict):
-    """The queue of a mount. `whole` and `parts`: as in `fusetools.results.queue.QueuePart`."""
-
-    connection: int | None
-    requests: int
-    threads: int
-    unanswered: int
-    unread: int
-    handed: int
-    dropped: int
-    refused: int
-    ring: int
-    runnable: int
-    total: int
-    waited: int
-    short: int
-    whole: list[tuple[float, float, int, int]]
-    parts: list[tuple[float, float, int, int]]
-    time: bytes  # u64, ns on the recording's clock
-    queued: bytes  # u32
-    busy: bytes  # u32
+    refused: list[Fields]
+    dropped: list[Fields]
+    aborted: list[Fields]  # of the aborter: pid, comm, call, daemon; requests
+    contradicted: list[Fields]
+    interrupts: list[Fields]
 
 class Queue(Answer):
-    mounts: list[MountQueue]
+    # MountQueue, with `connection`; `time`, `queued` and `busy`: columns of the levels
+    mounts: list[Fields]
 
-class Replay:
-    """Result of a replay. Times are in ns; `operations`: (name, requests, ns)."""
+class Replay(TypedDict):
+    """Result of a replay. Times are in ns; `operations`: (requests, ns) by name."""
 
     waited: int
-    operations: list[tuple[str, int, int]]
+    operations: dict[str, tuple[int, int]]
 
-class MountReplays:
+class MountReplays(TypedDict):
     """A mount's requests: recorded, replayed, and replayed with a change; replays on the host's
     CPUs, and on any number. The numbers as in `fusetools.results.whatif.MountReplay`."""
 
@@ -653,7 +585,23 @@ class Transfers(TypedDict):
     sequential: int
     largest: int
     sizes: list[tuple[int, int]]  # bytes, requests
-    files: list[tuple[int, int, int, int, int, int]]  # file, requests, ns, bytes, opens, end
+    files: list[tuple[int, FileSums]]
+
+class FileSums(TypedDict):
+    requests: int
+    ns: int
+    bytes: int
+    opens: int
+    end: int
+
+class InFlight(TypedDict):
+    """Reads in the background."""
+
+    connection: int | None
+    requests: int
+    most: int  # in flight at once
+    mean: float
+    ns: int  # with any in flight
 
 class Why(Answer):
     """Time that callers waited, by cause. Files are indices into ``nodes``."""
@@ -676,37 +624,18 @@ class Why(Answer):
     nodes: list[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
     causes: list[Cause]
     asked: list[Again]
-    # Reads in the background: connection, number, most and mean in flight, ns with any in flight.
-    background: list[tuple[int | None, int, int, float, int]]
+    background: list[InFlight]
     transfers: list[Transfers]
 
 class Export(Answer):
     rows: int
     servants: list[tuple[int, int]]  # (PID, TID) of the daemons' threads
 
-class Group(TypedDict):
-    """Requests that ended in an interval, times in ns."""
-
-    label: str
-    id: int | None
-    connection: int | None
-    requests: int
-    errors: int
-    bytes: int
-    transfers: int
-    total: int
-    waited: int
-    p50: int
-    p99: int
-    max: int
-    queue: int
-    daemon: int
-    queued: int
-    under_way: int
-
 class Interval(TypedDict):
-    total: Group
-    rows: list[Group]
+    # Row, with `connection` and sums of ns: `total`, `waited`, `queue`, `daemon`; `queued`: number
+    # of requests in the last two
+    total: Fields
+    rows: list[Fields]
     groups: int
     left_out: int
 
@@ -856,10 +785,13 @@ def spans(path: str | PathLike[str], catalogue: Rows) -> list[tuple[int, int, in
 def flame(path: str | PathLike[str], catalogue: Rows, ask: Ask) -> Flame:
     """Return stacks for a flame graph, of the events with a row "stack" in the catalogue."""
 
-def stages(path: str | PathLike[str], catalogue: Rows, filters: Filters, by: str) -> Stages:
+def stages(
+    path: str | PathLike[str], catalogue: Rows, filters: Filters, by: str, pair: int
+) -> Stages:
     """Return requests' time by stage.
 
-    `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
+    `by`: "", "comm", "pid", "daemon-thread", "mount" or "size". `pair`: ns of a callback's two
+    uprobes, to estimate the overhead where `Filters.cost` is not given."""
 
 def slowest(
     path: str | PathLike[str],
@@ -884,7 +816,7 @@ def numbered(
 ) -> Numbered:
     """Return the requests of a number; ``connected`` as in `slowest`."""
 
-def daemons(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> list[DaemonState]:
+def daemons(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Daemons:
     """Return the states of traced daemons that did not answer all requests."""
 
 def errors(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Errors:

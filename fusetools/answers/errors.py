@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
@@ -34,22 +34,15 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     answer, facts = query(core.native.errors, filters)
     exact = not guessed(query.probes)
     rows = []
-    for operation, answered, negative, counts, unanswered in answer["operations"]:
-        if not selected(operation, patterns):
+    for of in answer["operations"]:
+        if not selected(of["operation"], patterns):
             continue
-        by_name = sorted(
-            (Answered(error_name(number), n) for number, n in counts), key=lambda e: -e[1]
-        )
-        known = negative if operation == "lookup" and exact else None
-        rows.append(
-            OperationErrors(
-                operation,
-                answered,
-                tuple(by_name),
-                known,
-                tuple(Answered(*fate) for fate in unanswered),
-            )
-        )
+        by_name = [Answered(error_name(number), n) for number, n in of["errors"]]
+        by_name.sort(key=lambda error: -error.times)
+        negative = of["negative"] if of["operation"] == "lookup" and exact else None
+        unanswered = tuple(Answered(*fate) for fate in of["unanswered"])
+        more = {"errors": tuple(by_name), "negative": negative, "unanswered": unanswered}
+        rows.append(OperationErrors(**{**of, **more}))
     rows.sort(
         key=lambda row: (
             -(row.failed + (row.negative or 0) + sum(n for _, n in row.unanswered)),
@@ -59,27 +52,18 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     )
     gone = sorted(answer["disconnected"], key=lambda row: (-row[1], row[0]))
 
-    def asked(operation: str) -> bool:
-        return selected(operation, patterns)
+    def asked(rows: Iterable[core.native.Fields]) -> Iterator[core.native.Fields]:
+        """Yield rows of the wanted operations, with errors' names."""
+        for row in rows:
+            if selected(row["operation"], patterns):
+                yield {**row, "error": error_name(row["error"])} if "error" in row else row
 
-    refused = (
-        Refused(operation, error_name(number), n, tuple(numbers), waiting)
-        for operation, number, (n, numbers, waiting) in answer["refused"]
-        if asked(operation)
-    )
-    dropped = (
-        Dropped(operation, n, tuple(numbers), waiting)
-        for operation, (n, numbers, waiting) in answer["dropped"]
-        if asked(operation)
-    )
+    refused = (Refused(**row) for row in asked(answer["refused"]))
+    dropped = (Dropped(**row) for row in asked(answer["dropped"]))
+    contradicted = (Contradicted(**row) for row in asked(answer["contradicted"]))
     aborted = (
-        Aborted(*aborter(daemon, comm, pid, call), n)
-        for pid, comm, call, daemon, n in answer["aborted"]
-    )
-    contradicted = (
-        Contradicted(call, error_name(number), operation, n)
-        for call, number, operation, n in answer["contradicted"]
-        if asked(operation)
+        Aborted(*aborter(by["daemon"], by["comm"], by["pid"], by["call"]), by["requests"])
+        for by in answer["aborted"]
     )
     return Errors(
         tuple(rows),
@@ -88,7 +72,7 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
         refused=tuple(sorted(refused, key=lambda row: (-row.requests, row[:2]))),
         dropped=tuple(sorted(dropped, key=lambda row: (-row.requests, row.operation))),
         aborted=tuple(sorted(aborted, key=lambda row: (-row.requests, row.comm, row.pid))),
-        interrupts=tuple(row for row in _interrupts(answer) if asked(row.operation)),
+        interrupts=tuple(_interrupts(asked(answer["interrupts"]))),
         contradicted=tuple(sorted(contradicted, key=lambda row: (-row.calls, row[:3]))),
     )
 
@@ -96,12 +80,9 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
 def interrupts(source: Source, filters: Filters, of: Container[str]) -> tuple[Interrupts, ...]:
     """Return the requests of these operations whose callers got signals, most requests first."""
     answer, _ = RequestQuery(source)(core.native.errors, filters)
-    return tuple(row for row in _interrupts(answer) if row.operation in of)
+    return tuple(row for row in _interrupts(answer["interrupts"]) if row.operation in of)
 
 
-def _interrupts(answer: core.native.Errors) -> Iterable[Interrupts]:
-    rows = (
-        Interrupts(operation, comm, signal_name(number), *counts)
-        for operation, comm, number, counts in answer["interrupts"]
-    )
-    return sorted(rows, key=lambda row: (-row.requests, row[:3]))
+def _interrupts(rows: Iterable[core.native.Fields]) -> list[Interrupts]:
+    named = (Interrupts(**{**row, "signal": signal_name(row["signal"])}) for row in rows)
+    return sorted(named, key=lambda row: (-row.requests, row[:3]))

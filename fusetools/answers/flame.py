@@ -90,8 +90,7 @@ def flame(
             notes.append(Reason(Code.WAITS_BY_PERF, fix="fusetools record -- WORKLOAD"))
 
     def amount(key: Literal["shown", "idle", "own", "others", "outside"]) -> Amount:
-        times, weight = answer[key]
-        return Amount(times, None if unit == "samples" else weight)
+        return Amount(answer[key]["count"], None if unit == "samples" else answer[key]["ns"])
 
     return Stacks(
         graph=graph,
@@ -99,7 +98,7 @@ def flame(
         stacks=stacks,
         unit=unit,
         kinds=kinds,
-        count=answer["shown"][0],
+        count=answer["shown"]["count"],
         total_ns=amount("shown").total_ns,
         stackless=answer["stackless"],
         cut_ns=None if unit == "samples" else _cut(graph, answer),
@@ -248,12 +247,19 @@ def _cut(graph: str, answer: core.native.Flame) -> int | None:
     """Return the weight of cut stacks. None: unknown, as there are no symbols of user code.
 
     With frame pointers, only the outermost function's name shows whether a stack is complete."""
-    return answer["cut"] if graph != "requests" and answer["user"][0] else None
+    return answer["cut"] if graph != "requests" and answer["user"]["known"] else None
 
 
-def _named(symbols: tuple[bool, int, int], given: str | None) -> Named:
-    known, addresses, nameless = symbols
-    return Named(given or "recording" if known else "", addresses, nameless)
+def _named(symbols: core.native.Named, given: str | None) -> Named:
+    source = given or "recording" if symbols["known"] else ""
+    return Named(source, symbols["addresses"], symbols["nameless"])
+
+
+def _nameless(symbols: core.native.Named) -> dict[str, int | float]:
+    """Return the figures of addresses of which none could have a name; {} if there are none."""
+    if not symbols["nameless"] or symbols["known"]:
+        return {}
+    return {"nameless": symbols["nameless"], "addresses": symbols["addresses"]}
 
 
 def _notes(
@@ -263,24 +269,20 @@ def _notes(
     if host in ("(none)", "localhost"):  # it has none of its own
         host = ""
     merge, elsewhere = f"fusetools merge {path} -o {path}", {"host": host}
-    known, addresses, nameless = answer["kernel"]
-    if nameless and not known:
-        figures = {"nameless": nameless, "addresses": addresses}
+    if figures := _nameless(answer["kernel"]):
         yield Reason(Code.KERNEL_UNNAMED, elsewhere, figures, merge)
     if answer["copied"]:
         yield Reason(Code.COPIES_NOT_UNWOUND, elsewhere, fix=merge)
-    known, addresses, nameless = answer["user"]
-    if nameless and not known:
-        figures = {"nameless": nameless, "addresses": addresses}
+    if figures := _nameless(answer["user"]):
         yield Reason(Code.USER_UNNAMED, elsewhere, figures, merge)
     elif files := answer["without_symbols"]:
         below = {} if symfs is None else {"folder": symfs}
         yield Reason(Code.FILES_NOT_FOUND, {"files": tuple(files), **below})
-    if known and (files := answer["stripped"]):
+    if answer["user"]["known"] and (files := answer["stripped"]):
         yield Reason(Code.FILES_STRIPPED, {"files": tuple(files)})
     if processes := answer["generated"]:
         yield Reason(Code.GENERATED_UNNAMED, {"processes": tuple(processes)})
-    total, cut = answer["shown"][1], _cut(graph, answer) or 0
+    total, cut = answer["shown"]["ns"], _cut(graph, answer) or 0
     if cut * 1000 >= total > 0:
         yield from _cut_notes(source, answer, cut)
     if graph == "off-wake" and answer["wakers"] and answer["wakers_stackless"] == answer["wakers"]:
@@ -291,7 +293,7 @@ def _notes(
 
 def _cut_notes(source: Source, answer: core.native.Flame, cut: int) -> Iterator[Reason]:
     """Yield how much time has incomplete stacks, and why."""
-    session, total = source.session, answer["shown"][1]
+    session, total = source.session, answer["shown"]["ns"]
     shares = {"time_share": cut / total}
     if 0 < answer["daemons"] < total:
         shares["daemon_share"] = answer["cut_daemons"] / answer["daemons"]

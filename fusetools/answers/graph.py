@@ -44,7 +44,7 @@ def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.G
         )
     answer = source.query(core.native.graph, needed, source.core_filters(filters), calls)
     if answer["full"]:
-        answer["warnings"].append("too many ways to call: some are left out")
+        answer["warnings"] += ("too many ways to call: some are left out",)
     return answer, source.facts(answer, filters)
 
 

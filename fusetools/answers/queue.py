@@ -23,31 +23,22 @@ def queue(source: Source, filters: Filters) -> Queue:
     first = answer["first"]
     mounts = []
     by_connection = {mount.connection: mount for mount in source.session.mounts}
-    for mount in answer["mounts"]:
-        if not mount["parts"] and not mount["unread"]:
+    for fields in answer["mounts"]:
+        if not fields["parts"] and not fields["unread"]:
             continue
-        times = column(mount["time"], "Q")
-        queued, busy = column(mount["queued"], "I"), column(mount["busy"], "I")
+        connection, whole = fields.pop("connection"), fields.pop("whole")
+        times = column(fields.pop("time"), "Q")
+        queued, busy = column(fields.pop("queued"), "I"), column(fields.pop("busy"), "I")
+        parts = tuple(QueuePart(**part) for part in fields.pop("parts"))
         mounts.append(
             MountQueue(
-                mount=mount_of(query.names, mount["connection"]),
-                requests=mount["requests"],
-                threads=mount["threads"],
+                **fields,
+                mount=mount_of(query.names, connection),
                 start_ns=times[0] - first if times else 0,
                 end_ns=times[-1] - first if times else 0,
-                total_ns=mount["total"],
-                waited_ns=mount["waited"],
-                short_ns=mount["short"],
-                whole=QueuePart(*mount["whole"][0]) if mount["whole"] else QueuePart(0, 0, 0, 0),
-                unanswered=mount["unanswered"],
-                unread=mount["unread"],
-                handed=mount["handed"],
-                ring=mount["ring"],
-                runnable_ns=mount["runnable"],
-                dropped=mount["dropped"],
-                refused=mount["refused"],
-                more_threads=more_threads(by_connection.get(mount["connection"]), mount["threads"]),
-                parts=tuple(QueuePart(*part) for part in mount["parts"]),
+                whole=QueuePart(**whole) if whole else QueuePart(0, 0, 0, 0),
+                more_threads=more_threads(by_connection.get(connection), fields["threads"]),
+                parts=parts,
                 levels=_Levels(times, queued, busy, first),
             )
         )

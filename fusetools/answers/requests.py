@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
-from fusetools.answers.stages import parts_of
 from fusetools.results.facts import Facts
 from fusetools.results.request import (
     Aborter,
@@ -163,7 +162,7 @@ def request(row: core.native.NamedRequest, first: int, names: Names) -> Request:
         negative=row.operation == "lookup" and row.answer == 0 and not row.error,
         marks_ns=marks,
         stages=tuple(StageTime(name, ns) for name, ns, _ in row.stages),
-        parts_ns=tuple(_parts(*stage) for stage in row.stages),
+        parts_ns=tuple(dict(parts) for *_, parts in row.stages),
         meanwhile=_meanwhile(row),
     )
 
@@ -184,17 +183,6 @@ def aborter(daemon: bool, comm: str, pid: int | None, call: str | None) -> Abort
     else:
         by = {"umount2": "unmount", "write": "fusectl"}.get(call or "", "process")
     return Aborter(by, comm, pid)
-
-
-def _parts(stage: str, ns: int, parts: Sequence[int] | None) -> dict[str, int]:
-    if parts is None:
-        return {}
-    whole = [*parts]
-    left = ns
-    for at, part in enumerate(whole):
-        whole[at] = min(part, left)
-        left -= whole[at]
-    return parts_of(stage, whole, left)
 
 
 def _meanwhile(row: core.native.NamedRequest) -> Meanwhile | None:

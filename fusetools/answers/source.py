@@ -288,8 +288,9 @@ class Source:
     def _daemons(self) -> list[str]:
         """Warnings about daemons that did not answer all requests."""
         filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
-        states = self.query(core.native.daemons, self.catalogue.requests().rows, filters)
-        return [line for state in states for line in _fate_of(state, self.mount_points)]
+        answer = self.query(core.native.daemons, self.catalogue.requests().rows, filters)
+        mounts, first = self.mount_points, answer["first"]
+        return [line for state in answer["daemons"] for line in _fate_of(state, mounts, first)]
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
         """Raise Error, unless a pattern matches an operation: 0 calls of it are a valid answer."""
@@ -304,13 +305,13 @@ class Source:
         )
 
 
-def _fate_of(state: core.native.DaemonState, mounts: dict[int, str]) -> Iterator[str]:
+def _fate_of(state: core.native.DaemonState, mounts: dict[int, str], first: int) -> Iterator[str]:
     path = mounts.get(state["connection"])
     who = f"the daemon{f' of {path}' if path else ''}, pid {state['pid']},"
     waiting = plural(state["unanswered"], "request")
 
     def at(ns: int) -> str:
-        return f"{ns / 1e9:.3f} s"
+        return f"{max(ns - first, 0) / 1e9:.3f} s"
 
     if state["ended"] is not None:
         yield f"{who} ended at {at(state['ended'])}: {waiting} without an answer"

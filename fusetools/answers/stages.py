@@ -12,22 +12,7 @@ from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
 from fusetools.results.stages import CallsWithoutRequest, MountCalls, OperationStages, Stage, Stages
 
-# Names of each stage's parts in the core's order, the rest last. A part without a name is always 0.
-_PARTS = {
-    "queue": ("no_thread", "runnable", "wakeup", "copy"),
-    "daemon": ("blocked", "runnable", "elsewhere", "on_cpu"),
-    "caller_wakeup": ("runnable", "", "", "wakeup"),
-}
-
-
 _OF_REQUESTS = ("daemon-thread", "size")  # keys that a system call does not have
-_OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
-
-
-def parts_of(stage: str, times: Sequence[int], rest: int) -> dict[str, int]:
-    """Name the core's parts of a stage (native/core/src/answers/stages.rs)."""
-    names = _PARTS.get(stage, _OTHER_PARTS)
-    return {name: ns for name, ns in zip(names, (*times, rest)) if name}
 
 
 def stages(
@@ -45,15 +30,12 @@ def stages(
         source.corrected()  # raises its error before the pass over the recording
     probes = source.with_stacks(source.catalogue.requests())
     native = source.core_filters(filters, corrected=corrected)
-    answer = source.query(core.native.stages, probes, native, by)
+    answer = source.query(core.native.stages, probes, native, by, source.pair_cost or 0)
     mounts = source.mount_points
     facts = source.with_missing_detail(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost_ns or answer["event_cost"]
-    # Without a measurement, use the upper bound of an event's cost that the core found.
-    guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)
-    is_known = "cost" in native or guess is not None
     rows = [
-        _operation(group, by, mounts, is_known, guess)
+        _operation(group, by, mounts)
         for group in answer["groups"]
         if selected(group["operation"], patterns)
     ]
@@ -81,40 +63,9 @@ def stages(
     return Stages(tuple(rows), by, event_cost, joined, facts, tuple(calls))
 
 
-def _calls(row: core.native.MountCalls, by: str, mounts: Mapping[int, str]) -> MountCalls:
-    total = row["total"]
-    outside = {name: ns for name, ns in row["outside"].items() if ns}
-    return MountCalls(
-        syscall=row["syscall"],
-        operation=row["operation"],
-        operations=tuple(row["operations"]),
-        key=_key(row["key"], by, mounts),
-        calls=total["count"],
-        unreturned=row["unreturned"],
-        requests=row["requests"],
-        total_ns=total["sum"],
-        in_requests_ns=total["sum"] - sum(outside.values()),
-        outside_ns=outside,
-        mean_ns=total["sum"] / total["count"],
-        p50_ns=total["p50"] or 0,
-        p99_ns=total["p99"] or 0,
-        max_ns=total["max"] or 0,
-        least_ns=row["least"],
-        cached=_cached(row["cached"]),
-    )
-
-
-def _cached(of: core.native.Durations) -> CallsWithoutRequest | None:
-    if not of["count"]:
-        return None
-    return CallsWithoutRequest(
-        calls=of["count"],
-        total_ns=of["sum"],
-        mean_ns=of["sum"] / of["count"],
-        p50_ns=of["p50"] or 0,
-        p99_ns=of["p99"] or 0,
-        max_ns=of["max"] or 0,
-    )
+def _calls(fields: core.native.Fields, by: str, mounts: Mapping[int, str]) -> MountCalls:
+    cached = CallsWithoutRequest(**fields["cached"]) if fields["cached"] else None
+    return MountCalls(**{**fields, "key": _key(fields["key"], by, mounts), "cached": cached})
 
 
 def _key(key: str | int | None, by: str, mounts: Mapping[int, str]) -> str | int | None:
@@ -127,76 +78,12 @@ def _order(key: str | int | None) -> tuple[bool, int, str]:
     return (key is None, key if isinstance(key, int) else 0, str(key))
 
 
-def _operation(
-    group: core.native.StageGroup,
-    by: str,
-    mounts: Mapping[int, str],
-    is_known: bool,
-    guess: tuple[int, int] | None,
-) -> OperationStages:
-    fates = dict(group["fates"])
-    matched = fates.pop("matched")
-    total = group["total"]
-    timed = total["count"]
-    stages = tuple(_stage(stage, timed, total["sum"], is_known, guess) for stage in group["stages"])
+def _operation(fields: core.native.Fields, by: str, mounts: Mapping[int, str]) -> OperationStages:
+    stages = tuple(Stage(**stage) for stage in fields["stages"])
     probes = [s.probes_ns for s in stages if s.probes_ns is not None]
-    return OperationStages(
-        operation=group["operation"],
-        waits=group["waits"],
-        key=_key(group["key"], by, mounts),
-        requests=matched + sum(fates.values()),
-        matched=matched,
-        unmatched={reason: n for reason, n in fates.items() if n},
-        errors=group["errors"],
-        ring=group["ring"],
-        handed=group["handed"],
-        stages=stages,
-        total_ns=total["sum"],
-        mean_ns=total["sum"] / timed if timed else None,
-        p50_ns=total["p50"],
-        p99_ns=total["p99"],
-        max_ns=total["max"],
-        probes_ns=sum(probes) if probes else None,
-        timed=timed,
-        least_ns=group["least"],
-    )
-
-
-def _stage(
-    stage: core.native.Stage,
-    timed: int,
-    whole: int,
-    is_known: bool,
-    guess: tuple[int, int] | None,
-) -> Stage:
-    """Convert a stage. ``is_known``: the overhead of recording is known; ``guess``: ns of an event
-    and of a pair of probes, if they were not measured."""
-    name, total = stage["stage"], stage["sum"]
-    parts = {}
-    known, times, rest = stage["parts"]
-    if known:
-        parts = parts_of(name, times, rest)
-        parts["unknown"] = total - sum(times) - rest
-        for part in ("elsewhere", "unknown"):
-            if not parts.get(part, 1):
-                del parts[part]
-    probes: float | None = stage["taken"] if is_known else None
-    if guess is not None:
-        event, pair = guess
-        probes = min(stage["events"] * event + stage["uprobes"] * pair / 4, float(total))
-    return Stage(
-        name=name,
-        requests=stage["count"],
-        total_ns=total,
-        mean_ns=total / timed,
-        share=total / whole if whole else 0.0,
-        p50_ns=stage["p50"],
-        p99_ns=stage["p99"],
-        max_ns=stage["max"],
-        parts_ns=parts,
-        probes_ns=probes,
-        unsplit_ns=stage["unsplit"],
-    )
+    probes_ns = sum(probes) if probes else None
+    key = _key(fields["key"], by, mounts)
+    return OperationStages(**{**fields, "key": key, "stages": stages, "probes_ns": probes_ns})
 
 
 def _joined(probes: Sequence[core.native.Probe], facts: Facts) -> list[Reason]:

@@ -61,36 +61,36 @@ def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
         finding.reason.code == Code.DAEMON_LOCK for finding in why(source, filters).findings
     )
     mounts = tuple(
-        _mount(mount_of(query.names, of.connection), of, change[0], locked)
+        _mount(mount_of(query.names, of["connection"]), of, change[0], locked)
         for of in answer["mounts"]
-        if of.requests or of.left_out
+        if of["requests"] or of["left_out"]
     )
     facts = source.with_missing_detail(facts)
     return WhatIf(mounts, tuple(settings), answer["cpus"], facts)
 
 
 def _mount(name: str, of: core.native.MountReplays, threads: int, locked: bool) -> MountReplay:
-    recorded = of.recorded.waited
+    recorded = of["recorded"]["waited"]
     best = _best(of)
-    scales = [recorded / same.waited if same.waited else 1.0 for same in of.same]
-    estimates = [round(scale * changed.waited) for scale, changed in zip(scales, of.changed)]
-    bounds = [*estimates, *(changed.waited for changed in of.changed)]
+    scales = [recorded / same["waited"] if same["waited"] else 1.0 for same in of["same"]]
+    estimates = [round(scale * changed["waited"]) for scale, changed in zip(scales, of["changed"])]
+    bounds = [*estimates, *(changed["waited"] for changed in of["changed"])]
     unknown = _unknown(of, threads, locked)
-    after = {operation: ns for operation, _, ns in of.changed[best].operations}
+    after = {operation: ns for operation, (_, ns) in of["changed"][best]["operations"].items()}
     rows = (
         OperationReplay(operation, requests, ns, round(after.get(operation, 0) * scales[best]))
-        for operation, requests, ns in of.recorded.operations
+        for operation, (requests, ns) in of["recorded"]["operations"].items()
         if ns
     )
     return MountReplay(
         mount=name,
-        requests=of.requests,
-        left_out=of.left_out,
-        threads=of.threads,
-        callers=of.callers,
-        saved=of.saved,
+        requests=of["requests"],
+        left_out=of["left_out"],
+        threads=of["threads"],
+        callers=of["callers"],
+        saved=of["saved"],
         recorded_ns=recorded,
-        replayed_ns=of.same[best].waited,
+        replayed_ns=of["same"][best]["waited"],
         waited_ns=None if unknown else estimates[best],
         low_ns=None if unknown else min(bounds),
         high_ns=None if unknown else max(bounds),
@@ -101,15 +101,15 @@ def _mount(name: str, of: core.native.MountReplays, threads: int, locked: bool) 
 
 def _unknown(of: core.native.MountReplays, threads: int, locked: bool) -> Reason | None:
     """Return why there is no estimate."""
-    if not of.recorded.waited:
-        return Reason(Code.REPLAY_EMPTY, {}, {"requests": of.requests + of.left_out})
-    if threads and 2 * of.ring > of.requests:
-        return Reason(Code.REPLAY_RING, {}, {"requests": of.requests, "ring": of.ring})
-    if threads and of.handed:
-        return Reason(Code.REPLAY_HANDED, {}, {"requests": of.requests, "handed": of.handed})
+    if not of["recorded"]["waited"]:
+        return Reason(Code.REPLAY_EMPTY, {}, {"requests": of["requests"] + of["left_out"]})
+    if threads and 2 * of["ring"] > of["requests"]:
+        return Reason(Code.REPLAY_RING, {}, {"requests": of["requests"], "ring": of["ring"]})
+    if threads and of["handed"]:
+        return Reason(Code.REPLAY_HANDED, {}, {"requests": of["requests"], "handed": of["handed"]})
     if locked:
         return Reason(Code.REPLAY_LOCK, {}, {}, "fusetools why")
-    deviation = abs(of.same[_best(of)].waited / of.recorded.waited - 1)
+    deviation = abs(of["same"][_best(of)]["waited"] / of["recorded"]["waited"] - 1)
     if deviation > _DEVIATES:
         return Reason(Code.REPLAY_DEVIATES, {}, {"deviation_share": deviation})
     return None
@@ -117,4 +117,4 @@ def _unknown(of: core.native.MountReplays, threads: int, locked: bool) -> Reason
 
 def _best(of: core.native.MountReplays) -> int:
     """Return which of the two models fits the recording best."""
-    return min((0, 1), key=lambda at: abs(of.same[at].waited - of.recorded.waited))
+    return min((0, 1), key=lambda at: abs(of["same"][at]["waited"] - of["recorded"]["waited"]))

@@ -171,9 +171,10 @@ class Digest:
         waits = [c for c in self.causes if c["what"] == "outside" and c["how"] in kinds]
         for page in waits:
             mount = self.mount(page)
-            flights = [row for row in self.answer["background"] if row[0] == page["connection"]]
+            background = self.answer["background"]
+            flights = [row for row in background if row["connection"] == page["connection"]]
             most = mount.limits.get("max_background", 0) if mount else 0
-            if flights and most and flights[0][3] >= _WHOLE * most:
+            if flights and most and flights[0]["mean"] >= _WHOLE * most:
                 self.limited.append(page)
                 continue
             if page["how"] != "page":
@@ -714,10 +715,11 @@ def _outside(digest: Digest) -> Iterator[Finding]:
         if code == Code.DIRTY_THROTTLING and connection is not None:
             fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   (1 for FUSE)"
         if code == Code.BACKGROUND_LIMIT and mount is not None and connection is not None:
-            (flight, *_) = (row for row in digest.answer["background"] if row[0] == connection)
+            background = digest.answer["background"]
+            (flight, *_) = (row for row in background if row["connection"] == connection)
             figures |= {
                 "callers": len({pid for cause in causes for pid, *_ in cause["callers"]}),
-                "in_flight": round(flight[3], 1),
+                "in_flight": round(flight["mean"], 1),
                 "max_background": mount.limits["max_background"],
             }
             fix = change("max_background", connection)
@@ -922,8 +924,9 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
         return
     small = digest.needless("small", ["read"])[1]
     for row in digest.answer["transfers"]:
-        for node, requests, _, size, opens, end in row["files"][:1]:
-            if row["operation"] != "read" or not end or opens < 2:
+        for node, file in row["files"][:1]:
+            size, end = file["bytes"], file["end"]
+            if row["operation"] != "read" or not end or file["opens"] < 2:
                 continue
             if size < threshold(code.value, "least_bytes"):
                 continue
@@ -934,8 +937,8 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
                 ns
                 for cause in digest.causes
                 if cause["what"] in _ORDINARY
-                for operation, file, _, ns in cause["places"]
-                if (operation, file) == ("read", node)
+                for operation, place, _, ns in cause["places"]
+                if (operation, place) == ("read", node)
             )
             ns = max(int(digest.kept * sum(own)) - small, 0)
             if not digest.counts(code, ns):
@@ -948,8 +951,8 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
                 {"path": path},
                 {
                     "size_bytes": size,
-                    "requests": requests,
-                    "opens": opens,
+                    "requests": file["requests"],
+                    "opens": file["opens"],
                     "times": round(size / end, 1),
                 },
                 fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache)",

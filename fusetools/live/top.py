@@ -124,38 +124,26 @@ class Watch:
             missing=tuple(stream.job.missing),
         )
 
-    def _row(self, row: native.Group, seconds: float, by: str) -> Row:
+    def _row(self, fields: native.Fields, seconds: float, by: str) -> Row:
         def mean(total: int, count: int) -> float | None:
             return total / count if count else None
 
-        label = row["label"]
-        mount = self.mounts.get(row["connection"], "")
+        names = ("connection", "total", "waited", "queue", "daemon", "queued")
+        connection, total, waited, queue, daemon, queued = map(fields.pop, names)
         if by == "thread":
-            label = next(
-                (
-                    t.mount.comm or ""
-                    for t in self.stream.job.plan.targets
-                    if t.mount.connection == row["connection"]
-                ),
-                "",
-            )
+            targets = (target.mount for target in self.stream.job.plan.targets)
+            mounts = (mount for mount in targets if mount.connection == connection)
+            fields["label"] = next((mount.comm or "" for mount in mounts), "")
+        if by in ("file", "directory", "thread"):
+            fields["under_way"] = None
         return Row(
-            label=label,
-            id=row["id"],
-            mount=mount,
-            requests=row["requests"],
-            per_second=row["requests"] / seconds,
-            waited_seconds=row["waited"] / 1e9,
-            queue_ns=mean(row["queue"], row["queued"]),
-            rtt_ns=mean(row["daemon"], row["queued"]),
-            exec_ns=mean(row["total"], row["requests"]),
-            p50_ns=row["p50"],
-            p99_ns=row["p99"],
-            max_ns=row["max"],
-            bytes=row["bytes"],
-            transfers=row["transfers"],
-            under_way=None if by in ("file", "directory", "thread") else row["under_way"],
-            errors=row["errors"],
+            **fields,
+            mount=self.mounts.get(connection, ""),
+            per_second=fields["requests"] / seconds,
+            waited_seconds=waited / 1e9,
+            queue_ns=mean(queue, queued),
+            rtt_ns=mean(daemon, queued),
+            exec_ns=mean(total, fields["requests"]),
         )
 
     def _under_way(self, row: native.NamedRequest, unsure: bool) -> UnderWay:

@@ -83,7 +83,7 @@ class FakeCore:
     fail: tuple[str, str] | None = None
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
     # Operation, caller, signal, (requests, signals, INTERRUPTs read, obeyed).
-    interrupts: list[tuple[str, str, int, tuple[int, int, int, int]]] = field(default_factory=list)
+    interrupts: list[dict[str, object]] = field(default_factory=list)
 
     CoreError = CoreError
 

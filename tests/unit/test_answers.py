@@ -90,14 +90,19 @@ def test_json_has_its_keys(fake: Fake, run: Invoke) -> None:
     )
 
 
+def interrupted(*values: object) -> dict[str, object]:
+    names = ("operation", "comm", "signal", "requests", "signals", "read", "obeyed")
+    return dict(zip(names, values))
+
+
 def test_count_shows_interrupts_of_the_counted_operations(fake: Fake, run: Invoke) -> None:
     core = fake(cvmfs_like())
     assert "INTERRUPT" not in run("count").output
     assert json.loads(run("count", "--json").stdout)["interrupts"] == []
     core.interrupts = [
-        ("lookup", "stat", 14, (20, 21, 20, 0)),
-        ("read", "dd", 2, (1, 1, 1, 1)),
-        ("fallocate", "dd", 2, (1, 1, 1, 1)),  # not counted here
+        interrupted("lookup", "stat", 14, 20, 21, 20, 0),
+        interrupted("read", "dd", 2, 1, 1, 1, 1),
+        interrupted("fallocate", "dd", 2, 1, 1, 1, 1),  # not counted here
     ]
     text = " ".join(run("count").output.split())
     stat = (

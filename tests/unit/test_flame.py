@@ -112,7 +112,7 @@ def test_stacks_of_the_demo_are_perf_scripts(demo_kallsyms: Path) -> None:
     """By the recording's own contents, whatever host this is."""
     for event, many in (("sched:sched_switch", 500), ("cpu-clock", 50 * 10_101_010)):
         found = _core.flame(str(DEMO), [row(event, "stack")], {"all": True})
-        assert found["kernel"][1] > 20 and found["kernel"][2] == 0
+        assert found["kernel"]["addresses"] > 20 and found["kernel"]["nameless"] == 0
         options = "--kallsyms", str(demo_kallsyms), "--symfs", "/nosuch"
         theirs = collapse.folded(DEMO, event, *options)
         # As for an idle CPU: no stack was taken.
@@ -220,8 +220,8 @@ def test_a_recording_holds_the_symbols_of_its_stacks(
     for event in ("sched:sched_switch", "fuse_kernel:queue_request"):
         rows = [row(event, "stack")]
         assert stacks(whole, rows) == stacks(path, rows, kallsyms=str(kallsyms))
-        assert _core.flame(str(whole), rows, {"all": True})["kernel"][2] == 0
-        assert _core.flame(str(path), rows, {"all": True})["kernel"][2] > 50
+        assert _core.flame(str(whole), rows, {"all": True})["kernel"]["nameless"] == 0
+        assert _core.flame(str(path), rows, {"all": True})["kernel"]["nameless"] > 50
     assert whole.stat().st_size - path.stat().st_size < 100_000
     command = ["perf", "script", "-i", str(whole), "--show-mmap-events"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -235,7 +235,11 @@ def test_symbols_of_another_kernel_are_refused(client: tuple[Path, Path]) -> Non
     path, kallsyms = client
     rows = [row("sched:sched_switch", "stack")]
     named = _core.flame(str(path), rows, {"all": True, "kallsyms": str(kallsyms)})
-    assert named["kernel"][0] and named["kernel"][1] > 100 and named["kernel"][2] == 0
+    assert (
+        named["kernel"]["known"]
+        and named["kernel"]["addresses"] > 100
+        and named["kernel"]["nameless"] == 0
+    )
     other, hidden = kallsyms.with_name("moved"), kallsyms.with_name("hidden")
     other.write_text(re.sub(r"(?m)^ffffffff81", "ffffffff91", kallsyms.read_text()))
     hidden.write_text(re.sub(r"(?m)^[0-9a-f]{16}", "0" * 16, kallsyms.read_text()))
@@ -292,7 +296,7 @@ def test_copies_are_the_fix_of_what_was_not_copied(
 
     def flame(path: str, rows: Any, ask: Any) -> Any:
         found = ours(path, rows, ask)
-        total = found["shown"][1]
+        total = found["shown"]["ns"]
         shares = {"cut": cut, "cut_copied": deep, "cut_unknown": unknown, "cut_daemons": cut}
         return {**found, "daemons": 0, **{k: n * (total // 10000) for k, n in shares.items()}}
 

@@ -532,7 +532,7 @@ def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
     recordings of all mounts."""
     now = _core.Now([], {}, [], {1: ODD}, "x86_64", True, ([], 0, ODD))
     interval = now.take("label", "requests", 9, ODD, {1: ODD})
-    assert interval["rows"] == []
+    assert not interval["rows"]
     for odd in (ODD, FORGED):
         _core.slowest(str(DEMO), [], {}, ([], 0, odd), {1: odd}, ([(1, 2, odd)], [(1, 3, odd)]), 3)
     info = _core.merge(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from fusetools.reasons import Code
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
 
-def replay(waited: int) -> SimpleNamespace:
-    return SimpleNamespace(waited=waited, operations=[("read", 10, waited)])
+def replay(waited: int) -> dict[str, Any]:
+    return {"waited": waited, "operations": {"read": (10, waited)}}
 
 
 def mount(**more: Any) -> Any:
@@ -36,7 +35,7 @@ def mount(**more: Any) -> Any:
         "same": [replay(800), replay(1000)],
         "changed": [replay(400), replay(250)],
     }
-    return SimpleNamespace(**{**values, **more})
+    return {**values, **more}
 
 
 def test_the_estimate_is_the_model_that_fits_best() -> None:

@@ -350,7 +350,8 @@ def test_the_limit_of_requests_in_the_background(rule: Any) -> None:
     page = cause("outside", 800 * MS, how="page", syscall="read", places=[], connection=45)
     reads = cause("slept", 300 * MS, how="sleep", background=True, connection=45)
     mount = fusetools.session.TracedMount("/mnt", 45, limits={"max_background": 1})
-    parts = {"causes": [page, reads], "background": [(45, 500, 1, 1.0, 900 * MS)]}
+    flights = {"connection": 45, "requests": 500, "most": 1, "mean": 1.0, "ns": 900 * MS}
+    parts = {"causes": [page, reads], "background": [flights]}
     MOUNTS.append((mount,))
     result = rule(**parts)
     assert codes(result) == ["background_limit"]
@@ -427,6 +428,10 @@ def test_negative_lookups(rule: Any) -> None:
     assert codes(rule(**parts)) == []
 
 
+def file_sums(size: int, opens: int, end: int) -> dict[str, int]:
+    return {"requests": 1000, "ns": 900 * MS, "bytes": size, "opens": opens, "end": end}
+
+
 def transfers(size: int, sequential: int = 990, **more: Any) -> dict[str, Any]:
     return {
         "operation": "read",
@@ -438,7 +443,7 @@ def transfers(size: int, sequential: int = 990, **more: Any) -> dict[str, Any]:
         "sequential": sequential,
         "largest": size,
         "sizes": [(size, 1000)],
-        "files": [(0, 1000, 1000 * MS, 1000 * size, 1, 1000 * size)],
+        "files": [(0, file_sums(1000 * size, 1, 1000 * size))],
         **more,
     }
 
@@ -457,7 +462,7 @@ def test_small_requests(rule: Any) -> None:
 
 
 def test_read_again(rule: Any) -> None:
-    files = [(0, 1000, 900 * MS, 60_000_000, 20, 3_000_000)]
+    files = [(0, file_sums(60_000_000, 20, 3_000_000))]
     parts = {"causes": [cause("passing", 1000 * MS)]}
     result = rule(transfers=[transfers(131072, files=files)], **parts)
     assert codes(result) == ["read_again"] and result.findings[0].share == 1
@@ -469,7 +474,7 @@ def test_read_again(rule: Any) -> None:
     assert codes(result) == ["read_again"] and result.findings[0].share == 0.4
     figures = result.findings[0].reason.figures
     assert (figures["opens"], figures["times"]) == (20, 20.0)
-    once = [(0, 1000, 900 * MS, 60_000_000, 20, 50_000_000)]
+    once = [(0, file_sums(60_000_000, 20, 50_000_000))]
     assert codes(rule(transfers=[transfers(131072, files=once)], **parts)) == []
 
 

@@ -19,6 +19,7 @@ pub(crate) mod rows;
 pub mod slowest;
 pub mod stages;
 pub mod tables;
+pub mod told;
 pub mod tree;
 pub mod whatif;
 pub mod why;

@@ -424,10 +424,10 @@ fn each_mount_has_its_queue() {
     let queues = queues.finish();
     let served: Vec<_> = queues
         .iter()
-        .map(|q| (q.connection(), q.requests, q.unread, q.total))
+        .map(|q| (q.connection, q.requests, q.unread, q.total))
         .collect();
     // No read of them is known, so neither is their time in the queue.
-    assert_eq!(served, [(Some(MOUNT), 2, 2, 0), (Some(46), 1, 1, 0)]);
+    assert_eq!(served, [(MOUNT, 2, 2, 0), (46, 1, 1, 0)]);
 }
 
 /// Return the `short` of two requests, one after the other. The second waits from 120 to 200 while the thread works on

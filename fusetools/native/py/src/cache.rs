@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::requests::Question;
+use crate::told::Told;
 use crate::Row;
 
 /// System calls, as in `fusetools_core::answers::cache::Calls`.
@@ -76,7 +77,8 @@ pub fn caches<'py>(
     let question = Question::new(path, catalogue, &filters)?;
     let arch = question.arch();
     let mut caches = Caches::new(arch);
-    let dict = question.tell(py, &mut caches)?;
+    let (info, counts, _) = question.tell(py, &mut caches)?;
+    let dict = Told::new(&info, counts, ()).python(py)?;
     let mut calls: Vec<_> = caches.calls.iter().collect();
     calls.sort_unstable_by_key(|(number, _)| **number);
     let calls = calls.into_iter().map(|(number, calls)| CachedCalls {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use fusetools_core::answers::groups as core;
 use fusetools_core::answers::groups::{By, Groups, Key, Order};
+use fusetools_core::events::known;
 use fusetools_core::requests::stitch::FATES;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::named::known;
 use crate::requests::{wanted_of, Question};
+use crate::told::Told;
 use crate::{Row, Text};
 
 /// Durations in ns, as in `fusetools.results.groups.Times`.
@@ -138,10 +139,11 @@ pub fn groups<'py>(
         other => return Err(PyValueError::new_err(format!("no such order: {other}"))),
     };
     let mut groups = Groups::new(by, wanted, mounts, question.filters());
-    let mut dict = question.tell(py, &mut groups)?;
+    let (mut info, mut counts, _) = question.tell(py, &mut groups)?;
     if groups.again() {
-        dict = question.tell(py, &mut groups)?;
+        (info, counts, _) = question.tell(py, &mut groups)?;
     }
+    let dict = Told::new(&info, counts, ()).python(py)?;
     dict.set_item("pathless", groups.pathless)?;
     let listed = py.detach(|| groups.finish(order, listing.1));
     let rows = listed.groups.into_iter();

@@ -5,9 +5,19 @@ use std::path::PathBuf;
 use fusetools_core::answers::heat::Heat;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde::Serialize;
 
 use crate::requests::{operations_of, Question};
+use crate::told::Told;
 use crate::Row;
+
+#[derive(Serialize)]
+struct Answer {
+    /// Length of a column in ns.
+    column: u64,
+    /// (from, to in ns, requests by column)
+    rows: Vec<(u64, u64, Vec<u64>)>,
+}
 
 /// `operations`: regular expressions; none: all. `columns`: number of spans of time.
 #[pyfunction]
@@ -22,8 +32,10 @@ pub fn heat<'py>(
     let question = Question::new(path, catalogue, &filters)?;
     let (begin, end) = question.span(py)?;
     let mut heat = Heat::new(operations_of(operations)?, begin, end, columns);
-    let dict = question.tell(py, &mut heat)?;
-    dict.set_item("column", heat.column)?;
-    dict.set_item("rows", heat.rows())?;
-    Ok(dict)
+    let (info, counts, _) = question.tell(py, &mut heat)?;
+    let answer = Answer {
+        column: heat.column,
+        rows: heat.rows(),
+    };
+    Told::new(&info, counts, answer).python(py)
 }

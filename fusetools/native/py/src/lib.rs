@@ -36,7 +36,6 @@ use fusetools_core::programs::live;
 use fusetools_core::programs::spaces::MappedFile;
 use fusetools_core::reader::{Extent, Window};
 use fusetools_core::requests::filters::Filters;
-use fusetools_core::requests::stitch::RequestCounts;
 use fusetools_core::write;
 use fusetools_core::Error;
 use fusetools_core::Reader;
@@ -50,7 +49,7 @@ use regex::Regex;
 use serde::Serialize;
 
 use crate::catalogue::{meaning, Row};
-use crate::told::Told;
+use crate::told::{Column, Told};
 
 create_exception!(
     _core,
@@ -298,17 +297,6 @@ fn answer(
     .map_err(|error| read_error(path, error))
 }
 
-/// Return what a pass over the recording found, without the answer.
-fn scan_dict(py: Python<'_>, info: ScanInfo) -> PyResult<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("first", info.first)?;
-    dict.set_item("last", info.last)?;
-    dict.set_item("lost", info.lost)?;
-    dict.set_item("throttled", info.throttled)?;
-    dict.set_item("warnings", info.warnings)?;
-    Ok(dict)
-}
-
 #[derive(Serialize)]
 struct Scan<'a> {
     /// Events of the recording, with their numbers of samples.
@@ -324,7 +312,7 @@ fn scan<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'py, PyDict>> {
     let (reader, info, answer) = answer(py, &path, catalogue, &filters, Detail::None)?;
     let names = reader.events().iter().map(|event| event.name.as_str());
     let scan = Scan {
@@ -335,35 +323,33 @@ fn scan<'py>(
     Told::new(&info, answer.requests, scan).python(py)
 }
 
-fn counts_dict(py: Python<'_>, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("begun", counts.begun)?;
-    dict.set_item("ended", counts.ended)?;
-    dict.set_item("matched", counts.matched)?;
-    dict.set_item("unanswered", counts.unanswered)?;
-    Ok(dict)
+/// Columns of single calls.
+#[derive(Serialize)]
+struct Singles {
+    function: Column,
+    level: Column,
+    start: Column,
+    duration: Column,
+    tid: Column,
+    cpu: Column,
+    comm: Column,
 }
 
-/// Return the field of every row, little-endian, back to back.
-fn column<'py, Row, const N: usize>(
-    py: Python<'py>,
-    rows: &[Row],
-    field: impl Fn(&Row) -> [u8; N],
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, rows.len() * N, |bytes| {
-        for (row, place) in rows.iter().zip(bytes.chunks_exact_mut(N)) {
-            place.copy_from_slice(&field(row));
-        }
-        Ok(())
-    })
+#[derive(Serialize)]
+struct Calls {
+    calls: Singles,
+    comms: Vec<String>,
 }
 
-macro_rules! columns {
-    ($py:expr, $rows:expr, $($name:literal: $field:expr),+ $(,)?) => {{
-        let dict = PyDict::new($py);
-        $(dict.set_item($name, column($py, &$rows, $field)?)?;)+
-        dict
-    }};
+#[derive(Serialize)]
+struct CallGraph {
+    /// (parent or -1, function, calls, total ns, own ns)
+    nodes: Vec<(i64, u32, u64, u64, u64)>,
+    functions: Vec<String>,
+    unmatched: u64,
+    full: bool,
+    #[serde(flatten)]
+    calls: Option<Calls>,
 }
 
 #[pyfunction]
@@ -377,29 +363,31 @@ fn graph<'py>(
     let detail = if calls { Detail::Calls } else { Detail::Tree };
     let (_, info, answer) = answer(py, &path, catalogue, &filters, detail)?;
     let tree = answer.tree.unwrap_or_default();
-    let dict = scan_dict(py, info)?;
     let nodes = tree.nodes.iter().map(|node| {
         let parent = i64::from(node.parent as i32);
         (parent, node.function, node.calls, node.total, node.own)
     });
-    dict.set_item("nodes", nodes.collect::<Vec<_>>())?;
-    dict.set_item("functions", tree.functions)?;
-    dict.set_item("unmatched", tree.unmatched)?;
-    dict.set_item("full", tree.full)?;
-    if calls {
-        let calls = columns!(py, tree.singles,
-            "function": |c| c.function.to_le_bytes(),
-            "level": |c| c.level.to_le_bytes(),
-            "start": |c| c.start.to_le_bytes(),
-            "duration": |c| c.duration.to_le_bytes(),
-            "tid": |c| c.tid.to_le_bytes(),
-            "cpu": |c| c.cpu.to_le_bytes(),
-            "comm": |c| c.comm.to_le_bytes(),
-        );
-        dict.set_item("calls", calls)?;
-        dict.set_item("comms", tree.comms)?;
-    }
-    Ok(dict)
+    let of = &tree.singles;
+    let calls = calls.then(|| Calls {
+        calls: Singles {
+            function: Column::new(of, |c| c.function.to_le_bytes()),
+            level: Column::new(of, |c| c.level.to_le_bytes()),
+            start: Column::new(of, |c| c.start.to_le_bytes()),
+            duration: Column::new(of, |c| c.duration.to_le_bytes()),
+            tid: Column::new(of, |c| c.tid.to_le_bytes()),
+            cpu: Column::new(of, |c| c.cpu.to_le_bytes()),
+            comm: Column::new(of, |c| c.comm.to_le_bytes()),
+        },
+        comms: tree.comms,
+    });
+    let graph = CallGraph {
+        nodes: nodes.collect(),
+        functions: tree.functions,
+        unmatched: tree.unmatched,
+        full: tree.full,
+        calls,
+    };
+    Told::new(&info, answer.requests, graph).python(py)
 }
 
 /// (pid, start, length, offset in the file, path, build id, path by which the file can be read: "" for its own)

@@ -2,13 +2,13 @@
 
 use fusetools_core::answers::replay;
 use fusetools_core::answers::slowest;
-use fusetools_core::events::ABSENT;
+use fusetools_core::events::{known, ABSENT};
 use fusetools_core::operations::Arch;
-use fusetools_core::requests::stitch::{Cut, MountCall, FATES, MARK_NAMES, OUTSIDE};
+use fusetools_core::requests::stitch::{limited, Cut, MountCall, FATES, MARK_NAMES, OUTSIDE};
 use pyo3::prelude::*;
 
-/// (name, ns, ns of its parts)
-type StageRow = (String, u64, Option<[u64; 3]>);
+/// (name, ns, its named parts and their ns)
+type StageRow = (String, u64, Vec<(&'static str, u64)>);
 
 #[pyclass(frozen, get_all)]
 pub struct NamedRequest {
@@ -68,7 +68,11 @@ impl NamedRequest {
         let marks = marks.filter(|(_, time)| *time != ABSENT);
         let cut = Cut::new(story);
         let stages = cut.stages().filter(|_| story.counts());
-        let stages = stages.map(|(stage, ns)| (stage.name(), ns, stage.parts(story)));
+        let stages = stages.map(|(stage, ns)| {
+            let parts = stage.parts(story).map(|parts| limited(parts, ns));
+            let parts = parts.map(|(parts, rest)| stage.named(parts, rest));
+            (stage.name(), ns, parts.unwrap_or_default())
+        });
         let task = |id: i32| Some(id).filter(|id| *id >= 0);
         let syscall = |number| known(number).map(|number| arch.syscall(number));
         NamedRequest {
@@ -239,8 +243,4 @@ impl From<replay::Action> for Action {
             offset: row.offset,
         }
     }
-}
-
-pub(crate) fn known(value: u64) -> Option<u64> {
-    Some(value).filter(|value| *value != ABSENT)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fusetools_core::answers::now::{self, By, Group, Sort, View};
+use fusetools_core::answers::now::{self, By, Sort, View};
 use fusetools_core::events::Meaning;
 use fusetools_core::operations::Arch;
 use pyo3::exceptions::PyValueError;
@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::named::NamedRequest;
 use crate::requests::wanted_of;
+use crate::told::python;
 use crate::{filters_of, meaning, CoreError, Row, Text};
 
 #[pyclass]
@@ -120,7 +121,7 @@ impl Now {
         most: usize,
         contains: Text,
         labels: HashMap<i32, Text>,
-    ) -> PyResult<Bound<'py, PyDict>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let bad = || PyValueError::new_err(format!("no such order: {by}, {sort}"));
         let by = By::of_name(by).ok_or_else(bad)?;
         let sort = Sort::of_name(sort).ok_or_else(bad)?;
@@ -139,37 +140,6 @@ impl Now {
                 mounts: &mounts,
             })
         });
-        let dict = PyDict::new(py);
-        dict.set_item("total", group_dict(py, &interval.total)?)?;
-        dict.set_item("groups", interval.groups)?;
-        dict.set_item("left_out", interval.left_out)?;
-        let rows = interval.rows.iter().map(|group| group_dict(py, group));
-        dict.set_item("rows", rows.collect::<PyResult<Vec<_>>>()?)?;
-        Ok(dict)
+        python(py, &interval)
     }
-}
-
-fn group_dict<'py>(py: Python<'py>, group: &Group) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("label", &group.label)?;
-    dict.set_item("id", group.id)?;
-    dict.set_item("connection", group.connection)?;
-    for (name, value) in [
-        ("requests", group.requests),
-        ("errors", group.errors),
-        ("bytes", group.bytes),
-        ("transfers", group.transfers),
-        ("total", group.total),
-        ("waited", group.waited),
-        ("p50", group.p50),
-        ("p99", group.p99),
-        ("max", group.max),
-        ("queue", group.queue),
-        ("daemon", group.daemon),
-        ("queued", group.queued),
-        ("under_way", group.under_way),
-    ] {
-        dict.set_item(name, value)?;
-    }
-    Ok(dict)
 }

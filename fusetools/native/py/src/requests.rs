@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use fusetools_core::answers::daemons::{states, State};
 use fusetools_core::answers::export::{Form, Rows};
-use fusetools_core::answers::outcomes::{Kept, Outcome, Outcomes};
+use fusetools_core::answers::outcomes::Outcomes;
 use fusetools_core::answers::perfetto::Trace;
-use fusetools_core::answers::queue::{Part, Queues};
+use fusetools_core::answers::queue::{Part, Queue, Queues};
 use fusetools_core::answers::replay::Replay;
 use fusetools_core::answers::slowest::{Numbered, Slowest};
 use fusetools_core::events::{Meaning, Role};
@@ -19,17 +19,19 @@ use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::named::{tell, Listener};
 use fusetools_core::requests::names::Path;
 use fusetools_core::requests::peers::{Connections, Peers};
-use fusetools_core::requests::stitch::{asleep, RequestCounts, Story, FATES};
+use fusetools_core::requests::stitch::{asleep, RequestCounts, Story};
 use fusetools_core::requests::wanted::{PathFilter, Wanted};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regex::Regex;
+use serde::Serialize;
 
 use crate::catalogue::pattern;
-use crate::named::{known, Action, Meanwhile, NamedRequest, SlowCall};
-use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
+use crate::named::{Action, Meanwhile, NamedRequest, SlowCall};
+use crate::told::{Column, Told};
+use crate::{filters_of, meaning, read_error, Row, Text};
 
 /// Parts of a query about requests.
 pub(crate) struct Question {
@@ -75,30 +77,15 @@ impl Question {
         self.reader.cpus().map(|cpus| cpus as usize)
     }
 
-    pub(crate) fn tell<'py>(
+    pub(crate) fn tell(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         listener: &mut (dyn Listener + Send),
-    ) -> PyResult<Bound<'py, PyDict>> {
-        Ok(self.tell_noting(py, listener)?.0)
-    }
-
-    fn tell_noting<'py>(
-        &self,
-        py: Python<'py>,
-        listener: &mut (dyn Listener + Send),
-    ) -> PyResult<(Bound<'py, PyDict>, Places)> {
+    ) -> PyResult<(ScanInfo, RequestCounts, Places)> {
         let filters = self.filters.clone();
         let answer = py.detach(|| tell(&self.reader, &self.catalogue, filters, listener));
-        let (info, counts, places) = answer.map_err(|error| read_error(&self.path, error))?;
-        Ok((facts(py, info, counts)?, places))
+        answer.map_err(|error| read_error(&self.path, error))
     }
-}
-
-fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
-    let dict = scan_dict(py, info)?;
-    dict.set_item("requests", counts_dict(py, counts)?)?;
-    Ok(dict)
 }
 
 /// Return the operations whose names match regular expressions; all without one.
@@ -134,10 +121,11 @@ pub fn slowest<'py>(
     let arch = question.arch();
     let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
     slowest.peers = Peers::new(arch);
-    let (mut dict, mut places) = question.tell_noting(py, &mut slowest)?;
+    let (mut info, mut counts, mut places) = question.tell(py, &mut slowest)?;
     if slowest.again() {
-        (dict, places) = question.tell_noting(py, &mut slowest)?;
+        (info, counts, places) = question.tell(py, &mut slowest)?;
     }
+    let dict = Told::new(&info, counts, ()).python(py)?;
     dict.set_item("pathless", slowest.pathless)?;
     let calls = slowest.calls.iter();
     let calls = calls.map(|(call, comm)| SlowCall::new(call, comm, arch));
@@ -172,7 +160,8 @@ pub fn numbered<'py>(
     let arch = question.arch();
     let mut numbered = Numbered::new(unique);
     numbered.peers = Peers::new(arch);
-    let (dict, places) = question.tell_noting(py, &mut numbered)?;
+    let (info, counts, places) = question.tell(py, &mut numbered)?;
+    let dict = Told::new(&info, counts, ()).python(py)?;
     let requests = &numbered.requests;
     let mut lines = Vec::new();
     let mut meanwhile = None;
@@ -196,6 +185,11 @@ pub fn numbered<'py>(
     Ok(dict)
 }
 
+#[derive(Serialize)]
+struct Daemons {
+    daemons: Vec<State>,
+}
+
 /// Return the state of each traced daemon with unanswered requests.
 #[pyfunction]
 pub fn daemons<'py>(
@@ -203,7 +197,7 @@ pub fn daemons<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
+) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let answer = py.detach(|| {
         states(
@@ -212,20 +206,8 @@ pub fn daemons<'py>(
             question.filters.clone(),
         )
     });
-    let (info, states) = answer.map_err(|error| read_error(&question.path, error))?;
-    let since = |time: u64| known(time).map(|time| time.saturating_sub(info.first));
-    let state_dict = |state: &State| {
-        let dict = PyDict::new(py);
-        dict.set_item("pid", state.pid)?;
-        dict.set_item("connection", state.connection)?;
-        dict.set_item("ran", since(state.ran))?;
-        dict.set_item("stopped", since(state.stopped))?;
-        dict.set_item("ended", since(state.ended))?;
-        dict.set_item("unanswered", state.unanswered)?;
-        dict.set_item("hangs", state.hangs(info.last))?;
-        Ok(dict)
-    };
-    states.iter().map(state_dict).collect()
+    let (info, daemons) = answer.map_err(|error| read_error(&question.path, error))?;
+    Told::new(&info, RequestCounts::default(), Daemons { daemons }).python(py)
 }
 
 #[pyfunction]
@@ -237,46 +219,25 @@ pub fn errors<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut outcomes = Outcomes::new(question.arch(), &question.filters);
-    let dict = question.tell(py, &mut outcomes)?;
-    let operations = outcomes.operations.into_iter().map(|(operation, outcome)| {
-        let errors: Vec<(u32, u64)> = outcome.errors.into_iter().collect();
-        let fates = FATES.iter().zip(outcome.unanswered);
-        let fates = fates.filter(|(_, requests)| *requests > 0);
-        let fates: Vec<_> = fates.map(|((_, name), n)| (*name, n)).collect();
-        let Outcome {
-            answered, negative, ..
-        } = outcome;
-        (operation.name(), answered, negative, errors, fates)
-    });
-    let arch = question.arch();
-    let gone = outcomes.gone.into_iter();
-    let gone = gone.map(|(number, calls)| (arch.syscall(number), calls));
-    dict.set_item("disconnected", gone.collect::<Vec<_>>())?;
-    dict.set_item("operations", operations.collect::<Vec<_>>())?;
-    let kept = |kept: Kept| (kept.requests, kept.some, kept.waiting);
-    let refused = outcomes.refused.into_iter();
-    let refused = refused.map(|((operation, error), rows)| (operation.name(), error, kept(rows)));
-    dict.set_item("refused", refused.collect::<Vec<_>>())?;
-    let dropped = outcomes.dropped.into_iter();
-    let dropped = dropped.map(|(operation, rows)| (operation.name(), kept(rows)));
-    dict.set_item("dropped", dropped.collect::<Vec<_>>())?;
-    let aborted = outcomes.aborted.into_iter().map(|(by, requests)| {
-        let call = known(by.call).map(|number| arch.syscall(number));
-        (by.pid, by.comm, call, by.daemon, requests)
-    });
-    dict.set_item("aborted", aborted.collect::<Vec<_>>())?;
-    let contradicted = outcomes.contradicted.into_iter();
-    let contradicted = contradicted.map(|((number, error, operation), calls)| {
-        (arch.syscall(number), error, operation.name(), calls)
-    });
-    dict.set_item("contradicted", contradicted.collect::<Vec<_>>())?;
-    let interrupts = outcomes.interrupts.into_iter();
-    let interrupts = interrupts.map(|((operation, comm, signal), of)| {
-        let counts = (of.requests, of.signals, of.read, of.obeyed);
-        (operation.name(), comm, signal, counts)
-    });
-    dict.set_item("interrupts", interrupts.collect::<Vec<_>>())?;
-    Ok(dict)
+    let (info, counts, _) = question.tell(py, &mut outcomes)?;
+    Told::new(&info, counts, outcomes.finish()).python(py)
+}
+
+#[derive(Serialize)]
+struct Mounts<'a> {
+    mounts: Vec<MountQueue<'a>>,
+}
+
+/// A mount's queue, and its levels as columns.
+#[derive(Serialize)]
+struct MountQueue<'a> {
+    #[serde(flatten)]
+    queue: &'a Queue,
+    whole: Option<Part>,
+    parts: Vec<Part>,
+    time: Column,
+    queued: Column,
+    busy: Column,
 }
 
 #[pyfunction]
@@ -289,46 +250,25 @@ pub fn queue<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut queues = Queues::new(asleep(&question.reader));
-    let dict = question.tell(py, &mut queues)?;
+    let (info, counts, _) = question.tell(py, &mut queues)?;
     let queues = py.detach(|| queues.finish());
-    let queues = queues.iter().map(|queue| {
-        let row = PyDict::new(py);
-        row.set_item("connection", queue.connection())?;
-        row.set_item("requests", queue.requests)?;
-        row.set_item("threads", queue.threads)?;
-        row.set_item("unanswered", queue.unanswered)?;
-        row.set_item("unread", queue.unread)?;
-        row.set_item("handed", queue.handed)?;
-        row.set_item("dropped", queue.dropped)?;
-        row.set_item("refused", queue.refused)?;
-        row.set_item("ring", queue.ring)?;
-        row.set_item("runnable", queue.runnable)?;
-        row.set_item("total", queue.total)?;
-        row.set_item("waited", queue.waited)?;
-        row.set_item("short", queue.short)?;
-        for (name, parts) in [("whole", 1), ("parts", parts)] {
-            let parts = queue.parts(parts).into_iter().map(|part| {
-                let Part {
-                    mean_queued,
-                    mean_busy,
-                    most_queued,
-                    most_busy,
-                } = part;
-                (mean_queued, mean_busy, most_queued, most_busy)
-            });
-            row.set_item(name, parts.collect::<Vec<_>>())?;
-        }
-        let levels = &queue.levels;
-        row.set_item("time", crate::column(py, levels, |l| l.time.to_le_bytes())?)?;
-        row.set_item(
-            "queued",
-            crate::column(py, levels, |l| l.queued.to_le_bytes())?,
-        )?;
-        row.set_item("busy", crate::column(py, levels, |l| l.busy.to_le_bytes())?)?;
-        Ok(row)
+    let mounts = queues.iter().map(|queue| MountQueue {
+        queue,
+        whole: queue.parts(1).pop(),
+        parts: queue.parts(parts),
+        time: Column::new(&queue.levels, |level| level.time.to_le_bytes()),
+        queued: Column::new(&queue.levels, |level| level.queued.to_le_bytes()),
+        busy: Column::new(&queue.levels, |level| level.busy.to_le_bytes()),
     });
-    dict.set_item("mounts", queues.collect::<PyResult<Vec<_>>>()?)?;
-    Ok(dict)
+    let mounts = mounts.collect();
+    Told::new(&info, counts, Mounts { mounts }).python(py)
+}
+
+#[derive(Serialize)]
+struct Export {
+    rows: u64,
+    /// (PID, TID) of the daemons' threads.
+    servants: Vec<(i32, i32)>,
 }
 
 #[pyfunction]
@@ -343,28 +283,26 @@ pub fn export<'py>(
     let question = Question::new(path, catalogue, &filters)?;
     let arch = question.reader.arch();
     let file = BufWriter::new(File::create(&output)?);
-    let (dict, rows, servants) = match form {
+    let (info, counts, rows, servants) = match form {
         "perfetto" => {
             let first = question.reader.scan(&[], &mut |_| {});
             let first = first
                 .map_err(|error| read_error(&question.path, error))?
                 .first;
             let mut trace = Trace::new(file, arch.as_deref(), first);
-            let dict = question.tell(py, &mut trace)?;
+            let (info, counts, _) = question.tell(py, &mut trace)?;
             let (rows, servants) = trace.finish()?;
-            (dict, rows, servants)
+            (info, counts, rows, servants)
         }
         "csv" | "json" => {
             let form = if form == "csv" { Form::Csv } else { Form::Json };
             let mut rows = Rows::new(file, form, arch.as_deref());
-            let dict = question.tell(py, &mut rows)?;
-            (dict, rows.finish()?, Vec::new())
+            let (info, counts, _) = question.tell(py, &mut rows)?;
+            (info, counts, rows.finish()?, Vec::new())
         }
         other => return Err(PyValueError::new_err(format!("no such form: {other}"))),
     };
-    dict.set_item("rows", rows)?;
-    dict.set_item("servants", servants)?;
-    Ok(dict)
+    Told::new(&info, counts, Export { rows, servants }).python(py)
 }
 
 /// Return the selection: regular expressions of operations, minimum ns, regular expression for full paths. `mounts`: mount points by

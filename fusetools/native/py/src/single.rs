@@ -9,9 +9,10 @@ use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::stitch::{self, Mark, Story};
 use fusetools_core::Reader;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
-use crate::{column, filters_of, meaning, read_error, Row};
+use crate::told::{python, Column};
+use crate::{filters_of, meaning, read_error, Row};
 
 fn stories(
     py: Python<'_>,
@@ -40,7 +41,7 @@ pub fn durations<'py>(
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
     daemon: bool,
-) -> PyResult<HashMap<&'static str, Bound<'py, PyBytes>>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let mut found: BTreeMap<_, Vec<(u64, u64)>> = BTreeMap::new();
     stories(py, path, catalogue, filters_of(&filters)?, |story| {
         let until = Some(story.until).filter(|until| *until != ABSENT);
@@ -60,10 +61,9 @@ pub fn durations<'py>(
     })?;
     let rows = found.into_iter().map(|(operation, mut rows)| {
         rows.sort_by_key(|(begin, _)| *begin);
-        let bytes = column(py, &rows, |(_, ns)| ns.to_le_bytes())?;
-        Ok((operation.name(), bytes))
+        (operation, Column::new(&rows, |(_, ns)| ns.to_le_bytes()))
     });
-    rows.collect()
+    python(py, &rows.collect::<BTreeMap<_, _>>())
 }
 
 /// (requests, bytes) by operation.

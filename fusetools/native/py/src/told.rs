@@ -5,7 +5,7 @@ use fusetools_core::ScanInfo;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pythonize::{pythonize_custom, PythonizeTypes, PythonizeUnnamedMappingAdapter};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 struct Types;
 
@@ -43,7 +43,25 @@ impl<'a, Answer: Serialize> Told<'a, Answer> {
         }
     }
 
-    pub(crate) fn python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        python(py, self)
+    pub(crate) fn python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        Ok(python(py, self)?.cast_into()?)
+    }
+}
+
+/// A field of every row, little-endian, back to back: a bytes object.
+pub(crate) struct Column(Vec<u8>);
+
+impl Column {
+    pub(crate) fn new<Row, const N: usize>(
+        rows: &[Row],
+        field: impl Fn(&Row) -> [u8; N],
+    ) -> Column {
+        Column(rows.iter().flat_map(field).collect())
+    }
+}
+
+impl Serialize for Column {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
     }
 }

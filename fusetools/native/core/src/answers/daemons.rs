@@ -1,7 +1,9 @@
 //! Fates of daemons: whether they ended, were stopped, or did nothing while requests waited for them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
+use crate::answers::told::known;
 use crate::error::Error;
 use crate::events::{Ev, Meaning, Role, Side, ABSENT};
 use crate::reader::{Reader, ScanInfo};
@@ -15,26 +17,31 @@ const STOPPED: u64 = 4 | 8;
 const DEAD: u64 = 0x10 | 0x20 | 0x40;
 
 /// State of a daemon. Times are ns on the recording's clock, ABSENT where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
     pub pid: i32,
     pub connection: u64,
     /// Time when a thread of it last had a CPU.
+    #[serde(serialize_with = "known")]
     pub ran: u64,
     /// Time since when SIGSTOP or a debugger has stopped it.
+    #[serde(serialize_with = "known")]
     pub stopped: u64,
     /// Time when its last thread ended.
+    #[serde(serialize_with = "known")]
     pub ended: u64,
+    /// A request waits longer than any answered one took, and no thread of the daemon has run since it began.
+    pub hangs: bool,
     /// Number of unanswered requests, the longest wait of one of them, and the longest of an answered one.
     pub unanswered: u64,
+    #[serde(skip)]
     longest: u64,
+    #[serde(skip)]
     answered: u64,
 }
 
 impl State {
-    /// Return whether a request waits longer than any answered one took, and no thread of the daemon has run since it
-    /// began.
-    pub fn hangs(&self, last: u64) -> bool {
+    fn hangs(&self, last: u64) -> bool {
         let idle = last.saturating_sub(if self.ran == ABSENT { 0 } else { self.ran });
         self.unanswered > 0 && self.longest > self.answered && idle >= self.longest
     }
@@ -70,6 +77,7 @@ impl Daemons {
             ran: ABSENT,
             stopped: ABSENT,
             ended: ABSENT,
+            hangs: false,
             unanswered: 0,
             longest: 0,
             answered: 0,
@@ -104,6 +112,7 @@ impl Daemons {
             } = self.states[first.unwrap_or(at)];
             let state = &mut self.states[at];
             (state.ran, state.stopped, state.ended) = (ran, stopped, ended);
+            state.hangs = state.hangs(last);
         }
         std::mem::take(&mut self.states)
     }
@@ -269,6 +278,7 @@ mod tests {
             ran,
             stopped: ABSENT,
             ended: ABSENT,
+            hangs: false,
             unanswered,
             longest,
             answered,

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use daemon::{Histories, Served, Spans};
 use recent::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Serialize, Serializer};
 
 use crate::answers::offcpu::{OffCpu, State, Wait, Waker, Why, STATES};
+use crate::answers::told::map;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::format::record::SUMMED;
@@ -85,7 +87,7 @@ pub struct Selection {
 }
 
 /// Number of events, and the sum of their ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amount {
     pub count: u64,
     pub ns: u64,
@@ -98,10 +100,16 @@ impl Amount {
     }
 }
 
+fn by_state<S: Serializer>(ns: &[u64; STATES.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    let names = STATES.iter().map(|(_, name)| name);
+    serializer.collect_map(names.zip(ns))
+}
+
 /// Stacks, and figures about them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Flame {
     /// Stack "comm;outermost;…;innermost", and its weight.
+    #[serde(serialize_with = "map")]
     pub stacks: Vec<(String, u64)>,
     /// Samples, waits or requests shown; and the number of those without a recorded stack.
     pub shown: Amount,
@@ -122,12 +130,14 @@ pub struct Flame {
     /// Waits in system calls on mounts, outside of their requests, and their blocked time.
     pub outside: Amount,
     /// Time of the shown waits by state, ns, in the order of `STATES`.
+    #[serde(serialize_with = "by_state")]
     pub states: [u64; STATES.len()],
     /// Part of the shown waits that threads of daemons waited, ns.
     pub daemons: u64,
     /// Time of requests that is not shown because their caller waited for another one at the same time, ns.
     pub shared: u64,
     /// Requests of the selected callers and mounts, of all operations.
+    #[serde(skip)]
     pub requests: RequestCounts,
     /// Numbers of wake-ups with and without the waker's stack.
     pub wakers: u64,

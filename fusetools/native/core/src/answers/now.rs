@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
 use crate::answers::slowest::NamedRequest;
 use crate::error::Error;
@@ -75,7 +76,7 @@ impl By {
 }
 
 /// A group of requests. Times in ns; None where not known of any.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Group {
     pub label: String,
     /// Number of the process, or of the daemon's thread.
@@ -89,8 +90,11 @@ pub struct Group {
     /// Total time, and the part that callers waited for.
     pub total: u64,
     pub waited: u64,
+    #[serde(rename = "p50_ns")]
     pub p50: u64,
+    #[serde(rename = "p99_ns")]
     pub p99: u64,
+    #[serde(rename = "max_ns")]
     pub max: u64,
     /// Sums of requests with a known start in the daemon: until then, and from then on.
     pub queue: u64,
@@ -155,7 +159,7 @@ pub struct View<'a> {
 }
 
 /// An interval's rows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Interval {
     pub total: Group,
     /// How many groups there were.

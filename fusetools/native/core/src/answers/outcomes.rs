@@ -1,8 +1,9 @@
 //! Results of requests: errors, negative replies, missing replies.
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
-use crate::events::{Ev, Role, ABSENT};
+use crate::events::{known, Ev, Role, ABSENT};
 use crate::operations::{Arch, Operation};
 use crate::requests::filters::Filters;
 use crate::requests::named::{Known, Listener};
@@ -52,9 +53,10 @@ impl Outcomes {
 }
 
 /// Number of requests, the numbers of some, and how many have callers that still wait at the recording's end.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 pub struct Kept {
     pub requests: u64,
+    #[serde(rename = "numbers")]
     pub some: Vec<u64>,
     pub waiting: u64,
 }
@@ -75,7 +77,7 @@ const MOST: usize = 1 << 10;
 
 /// Requests whose callers got `signals` while they waited; of them, those for which the daemon has read an INTERRUPT, and
 /// those that it answered with EINTR.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize)]
 pub struct Interrupts {
     pub requests: u64,
     pub signals: u64,
@@ -206,6 +208,126 @@ impl Listener for Outcomes {
         let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
         if wanted && !self.arch.is_fake(number) && !self.arch.is_socket(number) {
             *self.gone.entry(number).or_default() += 1;
+        }
+    }
+}
+
+/// Rows of fusetools/results/errors.py, with numbers of errors and signals.
+#[derive(Serialize)]
+struct OperationErrors {
+    operation: Operation,
+    requests: u64,
+    errors: Vec<(u32, u64)>,
+    negative: u64,
+    unanswered: Vec<(&'static str, u64)>,
+}
+
+#[derive(Serialize)]
+struct Row<Of> {
+    operation: Operation,
+    #[serde(flatten)]
+    of: Of,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    error: u32,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+#[derive(Serialize)]
+struct Interrupted {
+    comm: String,
+    signal: u32,
+    #[serde(flatten)]
+    of: Interrupts,
+}
+
+#[derive(Serialize)]
+struct Contradicted {
+    syscall: String,
+    error: u32,
+    calls: u64,
+}
+
+#[derive(Serialize)]
+struct Aborted {
+    pid: i32,
+    comm: String,
+    call: Option<String>,
+    daemon: bool,
+    requests: u64,
+}
+
+/// Answer of `errors`.
+#[derive(Serialize)]
+pub struct Errors {
+    operations: Vec<OperationErrors>,
+    disconnected: Vec<(String, u64)>,
+    refused: Vec<Row<Refused>>,
+    dropped: Vec<Row<Kept>>,
+    aborted: Vec<Aborted>,
+    interrupts: Vec<Row<Interrupted>>,
+    contradicted: Vec<Row<Contradicted>>,
+}
+
+impl Outcomes {
+    pub fn finish(self) -> Errors {
+        let syscall = |number| self.arch.syscall(number);
+        let operations = self.operations.into_iter();
+        let operations = operations.map(|(operation, outcome)| OperationErrors {
+            operation,
+            requests: outcome.answered,
+            errors: outcome.errors.into_iter().collect(),
+            negative: outcome.negative,
+            unanswered: FATES
+                .iter()
+                .map(|(_, name)| *name)
+                .zip(outcome.unanswered)
+                .filter(|(_, requests)| *requests > 0)
+                .collect(),
+        });
+        let disconnected = self.gone.into_iter();
+        let refused = self.refused.into_iter();
+        let refused = refused.map(|((operation, error), kept)| Row {
+            operation,
+            of: Refused { error, kept },
+        });
+        let dropped = self.dropped.into_iter();
+        let aborted = self.aborted.into_iter().map(|(by, requests)| Aborted {
+            pid: by.pid,
+            comm: by.comm,
+            call: known(by.call).map(syscall),
+            daemon: by.daemon,
+            requests,
+        });
+        let interrupts = self.interrupts.into_iter();
+        let interrupts = interrupts.map(|((operation, comm, signal), of)| Row {
+            operation,
+            of: Interrupted { comm, signal, of },
+        });
+        let contradicted = self.contradicted.into_iter();
+        let contradicted = contradicted.map(|((number, error, operation), calls)| Row {
+            operation,
+            of: Contradicted {
+                syscall: syscall(number),
+                error,
+                calls,
+            },
+        });
+        Errors {
+            operations: operations.collect(),
+            disconnected: disconnected
+                .map(|(number, calls)| (syscall(number), calls))
+                .collect(),
+            refused: refused.collect(),
+            dropped: dropped
+                .map(|(operation, of)| Row { operation, of })
+                .collect(),
+            aborted: aborted.collect(),
+            interrupts: interrupts.collect(),
+            contradicted: contradicted.collect(),
         }
     }
 }

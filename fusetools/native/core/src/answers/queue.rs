@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
+use crate::answers::told::known;
 use crate::events::{Ev, Role, ABSENT};
 use crate::requests::named::{at_work, Known, Listener};
 use crate::requests::stitch::{Cut, Mark};
@@ -20,9 +22,10 @@ pub struct Level {
 }
 
 /// One mount's daemon.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Queue {
     /// ABSENT if unknown.
+    #[serde(serialize_with = "known")]
     pub connection: u64,
     /// Requests sent to the daemon, and its threads that served any.
     pub requests: u64,
@@ -38,14 +41,19 @@ pub struct Queue {
     /// Requests answered through io_uring, which only the thread of their ring could take.
     pub ring: u64,
     /// Part of `total` in which the thread that had the request was runnable without a CPU.
+    #[serde(rename = "runnable_ns")]
     pub runnable: u64,
     /// Time of the requests from begin to end, ns; the part in the queue; the part of that while all threads were busy.
     /// A thread that has replied and only lacks a CPU to finish is not busy. If most requests go through io_uring:
     /// while the thread of their own ring was busy. Requests with an unknown time of reading are in none of these.
+    #[serde(rename = "total_ns")]
     pub total: u64,
+    #[serde(rename = "waited_ns")]
     pub waited: u64,
+    #[serde(rename = "short_ns")]
     pub short: u128,
     /// Levels by time, one for each change.
+    #[serde(skip)]
     pub levels: Vec<Level>,
 }
 
@@ -292,7 +300,7 @@ impl Listener for Queues {
 }
 
 /// Levels in a part of the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Part {
     pub mean_queued: f64,
     pub mean_busy: f64,
@@ -334,9 +342,5 @@ impl Queue {
             sum
         };
         (0..parts).map(over).collect()
-    }
-
-    pub fn connection(&self) -> Option<u64> {
-        Some(self.connection).filter(|connection| *connection != ABSENT)
     }
 }

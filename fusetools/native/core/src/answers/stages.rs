@@ -1,16 +1,18 @@
 //! Time of requests by stage: their stories cut into stages and added up.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::answers::hist::Hist;
+use crate::answers::told::map;
 use crate::cost::{Cost, Met};
 use crate::error::Error;
-use crate::events::{Meaning, ABSENT};
+use crate::events::{known, Meaning, ABSENT};
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::filters::Filters;
 use crate::requests::stitch::{
-    self, Cut, Fate, MountCall, Piece, RequestCounts, Stage, Story, FATES, OUTSIDE,
+    self, limited, Cut, Fate, MountCall, Piece, RequestCounts, Stage, Story, FATES, OUTSIDE,
 };
 
 /// The key that groups requests of one operation.
@@ -293,13 +295,220 @@ impl Group {
 impl Parts {
     fn add(&mut self, whole: u64, parts: [u64; 3]) {
         self.requests += 1;
-        let mut rest = whole;
+        let (parts, rest) = limited(parts, whole);
         for (sum, part) in self.ns.iter_mut().zip(parts) {
-            // A part is at most what is left.
-            let part = part.min(rest);
             *sum += part;
-            rest -= part;
         }
         self.rest += rest;
+    }
+}
+
+/// Figures of durations in ns.
+#[derive(Serialize)]
+struct Summary {
+    total_ns: u128,
+    mean_ns: Option<f64>,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    max_ns: Option<u64>,
+}
+
+impl From<&Hist> for Summary {
+    fn from(hist: &Hist) -> Summary {
+        let count = hist.count();
+        Summary {
+            total_ns: hist.sum(),
+            mean_ns: (count > 0).then(|| hist.sum() as f64 / count as f64),
+            p50_ns: hist.percentile(500),
+            p99_ns: hist.percentile(990),
+            max_ns: hist.max(),
+        }
+    }
+}
+
+/// Key of a group; None if unknown.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Name {
+    Text(String),
+    Number(u64),
+}
+
+/// Overhead of recording in ns: measured, or estimated.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Overhead {
+    Measured(u64),
+    Estimated(f64),
+}
+
+/// Row of fusetools/results/stages.py, as are the next three.
+#[derive(Serialize)]
+struct StageRow {
+    name: String,
+    requests: u64,
+    #[serde(flatten)]
+    times: Summary,
+    share: f64,
+    #[serde(serialize_with = "map")]
+    parts_ns: Vec<(&'static str, u64)>,
+    probes_ns: Option<Overhead>,
+    unsplit_ns: u64,
+}
+
+#[derive(Serialize)]
+pub struct OperationStages {
+    operation: Operation,
+    waits: bool,
+    key: Option<Name>,
+    requests: u64,
+    matched: u64,
+    #[serde(serialize_with = "map")]
+    unmatched: Vec<(&'static str, u64)>,
+    errors: u64,
+    ring: u64,
+    handed: u64,
+    timed: u64,
+    #[serde(flatten)]
+    times: Summary,
+    least_ns: Option<u64>,
+    stages: Vec<StageRow>,
+}
+
+#[derive(Serialize)]
+pub struct MountCalls {
+    syscall: String,
+    key: Option<Name>,
+    operation: Option<Operation>,
+    operations: Vec<Operation>,
+    calls: u64,
+    unreturned: u64,
+    requests: u64,
+    #[serde(flatten)]
+    times: Summary,
+    in_requests_ns: u128,
+    #[serde(serialize_with = "map")]
+    outside_ns: Vec<(&'static str, u64)>,
+    least_ns: Option<u64>,
+    cached: Option<CallsWithoutRequest>,
+}
+
+#[derive(Serialize)]
+struct CallsWithoutRequest {
+    calls: u64,
+    #[serde(flatten)]
+    times: Summary,
+}
+
+/// Known cost of recording.
+#[derive(Clone, Copy)]
+pub enum Costs {
+    Measured,
+    Estimated(Cost),
+    Unknown,
+}
+
+impl Tally {
+    /// Return the row. `all`: number of requests; those without the stage count as 0. `whole`: time of all stages.
+    fn row(&self, stage: Stage, all: u64, whole: u128, costs: Costs) -> StageRow {
+        let mut hist = self.durations.hist();
+        let requests = hist.count();
+        hist.add_zeros(all.saturating_sub(requests));
+        let total = hist.sum();
+        let Parts { ns, rest, .. } = self.parts;
+        let mut parts = Vec::new();
+        if self.parts.requests > 0 {
+            parts = stage.named(ns, rest);
+            let known = ns.iter().chain([&rest]).map(|ns| u128::from(*ns)).sum();
+            parts.push(("unknown", total.saturating_sub(known) as u64));
+            parts.retain(|(name, ns)| *ns > 0 || !matches!(*name, "elsewhere" | "unknown"));
+        }
+        let Met { events, quarters } = self.met;
+        let probes = match costs {
+            Costs::Measured => Some(Overhead::Measured(self.taken)),
+            Costs::Estimated(Cost { event, pair }) => {
+                let pairs = quarters.saturating_mul(pair) as f64 / 4.0;
+                let ns = events.saturating_mul(event) as f64 + pairs;
+                Some(Overhead::Estimated(ns.min(total as f64)))
+            }
+            Costs::Unknown => None,
+        };
+        StageRow {
+            name: stage.name(),
+            requests,
+            times: Summary::from(&hist),
+            share: if whole > 0 {
+                total as f64 / whole as f64
+            } else {
+                0.0
+            },
+            parts_ns: parts,
+            probes_ns: probes,
+            unsplit_ns: self.parts.unsplit,
+        }
+    }
+}
+
+impl Stages {
+    fn name(&self, by: By, key: u64) -> Option<Name> {
+        match (by, known(key)?) {
+            (By::Comm, comm) => self.comms.get(comm as usize).cloned().map(Name::Text),
+            (_, number) => Some(Name::Number(number)),
+        }
+    }
+
+    pub fn operations(&self, by: By, costs: Costs) -> Vec<OperationStages> {
+        let row = |(key, group): &(Key, Group)| {
+            let hist = group.total.hist();
+            let fates = FATES.iter().map(|(fate, name)| (fate, *name));
+            let fates = fates.map(|(fate, name)| (*fate, name, group.fates[*fate as usize]));
+            let unmatched = fates.filter(|(fate, _, n)| *fate != Fate::Matched && *n > 0);
+            let stages = group.stages.iter();
+            OperationStages {
+                operation: key.operation,
+                waits: key.waits,
+                key: self.name(by, key.key),
+                requests: group.fates.iter().sum(),
+                matched: group.fates[Fate::Matched as usize],
+                unmatched: unmatched.map(|(_, name, n)| (name, n)).collect(),
+                errors: group.errors,
+                ring: group.ring,
+                handed: group.handed,
+                timed: hist.count(),
+                least_ns: group.least,
+                stages: stages
+                    .map(|(stage, tally)| tally.row(*stage, hist.count(), hist.sum(), costs))
+                    .collect(),
+                times: Summary::from(&hist),
+            }
+        };
+        self.groups.iter().map(row).collect()
+    }
+
+    pub fn calls(&self, by: By) -> Vec<MountCalls> {
+        let row = |((syscall, key), calls): &((String, u64), Calls)| {
+            let times = Summary::from(&calls.total.hist());
+            let cached = calls.cached.hist();
+            let outside = OUTSIDE.iter().copied().zip(calls.outside);
+            let rest: u128 = calls.outside.iter().map(|ns| u128::from(*ns)).sum();
+            MountCalls {
+                syscall: syscall.clone(),
+                key: self.name(by, *key),
+                operation: calls.operation.filter(|of| *of != Operation::UNKNOWN),
+                operations: Operation::of_bits(calls.operations).collect(),
+                calls: calls.total.hist().count(),
+                unreturned: calls.unreturned,
+                requests: calls.requests,
+                in_requests_ns: times.total_ns.saturating_sub(rest),
+                times,
+                outside_ns: outside.filter(|(_, ns)| *ns > 0).collect(),
+                least_ns: calls.least,
+                cached: (cached.count() > 0).then(|| CallsWithoutRequest {
+                    calls: cached.count(),
+                    times: Summary::from(&cached),
+                }),
+            }
+        };
+        self.calls.iter().map(row).collect()
     }
 }

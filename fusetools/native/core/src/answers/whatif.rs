@@ -10,7 +10,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
+use crate::answers::told::known;
 use crate::answers::why::Asked;
 use crate::events::{Side, ABSENT};
 use crate::operations::Operation;
@@ -52,20 +54,22 @@ impl Change {
 }
 
 /// Result of a replay, or of the recording itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     /// Time in ns that callers waited for requests, from the request until they run again.
     pub waited: u64,
     /// Time in ns from the first request to the end of the last.
+    #[serde(skip)]
     pub lasted: u64,
     /// Number of requests, and ns of those that were waited for, by operation.
     pub operations: BTreeMap<Operation, (u64, u64)>,
 }
 
 /// Replays of one mount's requests.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct WhatIf {
     /// ABSENT if unknown.
+    #[serde(serialize_with = "known")]
     pub connection: u64,
     /// Requests replayed; those left out, as it is unknown when the daemon had them.
     pub requests: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 
 use crate::events::Chain;
 use crate::programs::elf::{self, hex};
@@ -41,7 +42,7 @@ pub enum Reach {
 }
 
 /// Number of different addresses, and of those without a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Named {
     /// There are symbols to name them by: the recording's, or requested ones.
     pub known: bool,

@@ -42,7 +42,7 @@ use crate::requests::serves::Serves;
 use calls::{Ends, Gap, Site, MOST_FILES};
 pub use calls::{MountCall, OUTSIDE};
 pub(crate) use cut::Piece;
-pub use cut::{Cut, Stage, BETWEEN, REFUSED, STAGES};
+pub use cut::{limited, Cut, Stage, BETWEEN, REFUSED, STAGES};
 use daemon::Unread;
 use kernel::{place, Place};
 use refused::Refusal;

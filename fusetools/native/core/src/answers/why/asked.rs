@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHasher};
+use serde::Serialize;
 
 use crate::answers::stages::Durations;
 use crate::events::ABSENT;
@@ -31,7 +32,7 @@ pub const CLASSES: [(Class, &str); 4] = [
 ];
 
 /// Requests of one operation, either those that found something or those that did not.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Again {
     pub operation: Operation,
     pub negative: bool,
@@ -44,6 +45,7 @@ pub struct Again {
     /// Time of the requests that a cache with the first of TIMEOUTS would have saved.
     pub saved_ns: u64,
     /// Time since the last answer, where nothing had changed in between.
+    #[serde(skip)]
     pub after: Durations,
     /// Files, or directories with a name in them, by number of requests.
     pub most: Vec<(u32, Option<Arc<str>>, u64)>,
@@ -229,7 +231,7 @@ pub(crate) fn changes(operation: Operation) -> bool {
 }
 
 /// Reads or writes: of callers that waited for them, or in the background.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Transfers {
     pub operation: Operation,
     pub waits: bool,
@@ -247,13 +249,14 @@ pub struct Transfers {
     pub files: Vec<(u32, FileSums)>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FileSums {
     pub requests: u64,
     pub ns: u64,
     pub bytes: u64,
     pub opens: u64,
     pub end: u64,
+    #[serde(skip)]
     next: u64,
 }
 

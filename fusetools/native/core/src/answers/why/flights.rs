@@ -1,12 +1,15 @@
 //! Requests in the background that are in flight at once.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
+use crate::answers::told::known;
 use crate::requests::stitch::{Mark, Story};
 
 /// Requests of one connection in flight at once, while there were any.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InFlight {
+    #[serde(serialize_with = "known")]
     pub connection: u64,
     pub requests: u64,
     pub most: u64,

@@ -142,6 +142,21 @@ impl Stage {
         Some([idle.blocked, idle.runnable, 0])
     }
 
+    /// Name the parts of the stage, of which the last is the rest.
+    pub fn named(&self, parts: [u64; 3], rest: u64) -> Vec<(&'static str, u64)> {
+        let names = if self.is(QUEUE) {
+            ["no_thread", "runnable", "wakeup", "copy"]
+        } else if self.is(DAEMON) {
+            ["blocked", "runnable", "elsewhere", "on_cpu"]
+        } else if self.is(WAKEUP) {
+            ["runnable", "", "", "wakeup"]
+        } else {
+            ["blocked", "runnable", "", "on_cpu"]
+        };
+        let named = names.into_iter().zip(parts.into_iter().chain([rest]));
+        named.filter(|(name, _)| !name.is_empty()).collect()
+    }
+
     /// Return the recorder's work in the stage on the threads that the request waits for.
     fn met(&self, story: &Story) -> Met {
         let from = match usize::from(self.from) {
@@ -168,6 +183,16 @@ impl Stage {
         let idle = story.idle_between(mark_of(from, story), mark_of(to, story));
         idle.map_or(0, |idle| idle.unsplit)
     }
+}
+
+/// Limit each part to what is left of the whole. Return also the rest.
+pub fn limited(mut parts: [u64; 3], whole: u64) -> ([u64; 3], u64) {
+    let mut rest = whole;
+    for part in &mut parts {
+        *part = (*part).min(rest);
+        rest -= *part;
+    }
+    (parts, rest)
 }
 
 /// Stage of one request: its ns, the recorder's work in it, and the ns that `Cut::less` subtracted.
