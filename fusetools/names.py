@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller to the daemon
+# Groupings of requests by --by.
+BY = ("file", "directory", "process", "comm", "user", "cgroup", "job", "host")
 
 # Shows the peers to which a daemon connects.
 CONNECT = "sock:inet_sock_set_state"

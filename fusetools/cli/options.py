@@ -13,7 +13,7 @@ import click
 
 from fusetools.errors import Error
 from fusetools.figures import BYTES, NS, UNITS
-from fusetools.names import LAYERS
+from fusetools.names import BY, LAYERS
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -159,8 +159,6 @@ path_option = click.option(
 
 def by_option(*more: str) -> Callable[[F], F]:
     """--by, with further groupings of the command itself."""
-    from fusetools.results.groups import BY
-
     return click.option(
         "--by",
         type=click.Choice([*BY, *more]),

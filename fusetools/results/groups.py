@@ -10,8 +10,7 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
 
-# Groupings of each command with --by, and those that need the processes that a recording notes.
-BY = ("file", "directory", "process", "comm", "user", "cgroup", "job", "host")
+# Groupings that need the processes that a recording notes.
 OF_PROCESSES = ("user", "cgroup", "job")
 # Orders of groups, the greatest first: time that callers waited, number of requests, duration of
 # the slowest request, number of requests with an error or without an answer.

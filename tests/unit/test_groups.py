@@ -22,9 +22,10 @@ from fusetools.answers.filters import Filters
 from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.owners import Owner, job_of, read
+from fusetools.names import BY
 from fusetools.reasons import Code
 from fusetools.record import owners
-from fusetools.results.groups import BY, Groups
+from fusetools.results.groups import Groups
 from fusetools.session import Process
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
