@@ -9,6 +9,7 @@ use fusetools_core::events::{Ev, Role};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::answers::now::{By, Now, Sort, View};
 use fusetools_core::requests::wanted::Wanted;
+use fusetools_core::operations::Operations;
 use fusetools_core::reader::Stream;
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
@@ -60,7 +61,7 @@ fn run(mut from: Unstructured) -> Result<()> {
         return Ok(());
     }
     let path: Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync> = Box::new(|_, path, whole| whole || path.len() > 3);
-    let wanted = Wanted { operations: u64::MAX, least, path: (how & 8 == 8).then_some(path) };
+    let wanted = Wanted { operations: Operations::default(), least, path: (how & 8 == 8).then_some(path) };
     let servers = if how & 16 == 16 { vec![0, 1] } else { vec![] };
     let mut now = Now::new(catalogue(), Filters::default(), servers, how & 32 == 0, Some(wanted));
     now.set_paths(how & 64 == 64);

@@ -21,7 +21,7 @@ use fusetools_core::answers::flame::{flame, Selection, Graph};
 use fusetools_core::requests::moments::{gather, Span};
 use fusetools_core::requests::named::{tell, Listener};
 use fusetools_core::requests::wanted::Wanted;
-use fusetools_core::operations::Arch;
+use fusetools_core::operations::{Arch, Operations};
 use fusetools_core::answers::outcomes::Outcomes;
 use fusetools_core::answers::perfetto::Trace;
 use fusetools_core::answers::queue::Queues;
@@ -238,12 +238,12 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
             drop(flame(reader, catalogue, &ask).expect("a scan"));
         }
         6 => {
-            let mut slowest = Slowest::new(3, Wanted::of(u64::MAX));
+            let mut slowest = Slowest::new(3, Wanted::of(Operations::default()));
             slowest.peers = Peers::new(Arch::new(arch.as_deref()));
             let (_, _, places) = tell(reader, catalogue, filters, &mut slowest).expect("a scan");
             let requests = slowest.finish();
             assert!(requests.len() <= 3);
-            let connections = Connections::new(Vec::new(), &slowest.peers);
+            let connections = Connections::new(Vec::new(), Vec::new(), &slowest.peers);
             let replay = Replay::new(reader, catalogue, &places, &connections);
             drop(replay.meanwhile(&requests.iter().map(|request| &request.story).collect::<Vec<_>>()));
             for request in &requests {
