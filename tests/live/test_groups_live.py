@@ -47,7 +47,7 @@ def test_a_user_learns_of_processes_what_proc_shows() -> None:
         caller.communicate()
     assert found[caller.pid].job == "SLURM 4711"
     assert seen == {pid: owner._replace(job="") for pid, owner in found.items()}
-    assert "pytest" in seen[own].command
+    assert seen[caller.pid].command == "cat"
 
 
 def test_groups_are_the_processes_directories_and_jobs(

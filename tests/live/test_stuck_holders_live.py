@@ -20,7 +20,8 @@ def test_a_mutex_with_a_time_out(hang: Hang) -> None:
     mount = hang("timed")
     mount.call("one")
     cause = looked_at(mount)["causes"][0]
-    assert cause["text"].startswith(f"a mutex is held by hangfs (thread {mount.thread('holder')})")
+    holder = f"thread {mount.thread('holder')}, holds"  # the function that it began with
+    assert cause["text"].startswith(f"a mutex is held by hangfs ({holder})")
 
 
 def test_a_mutex_that_its_holder_wants_again(hang: Hang) -> None:
@@ -52,7 +53,7 @@ def test_a_thread_whose_end_is_waited_for(hang: Hang) -> None:
     mount = hang("join")
     mount.call("one")
     cause = looked_at(mount)["causes"][0]
-    waited = f"hangfs waits for the end of hangfs (thread {mount.thread('holder')})"
+    waited = f"hangfs waits for the end of hangfs (thread {mount.thread('holder')}, holds)"
     assert cause["text"].startswith(waited)
 
 
