@@ -69,7 +69,8 @@ def test_functions_of_a_stripped_daemon(
 ) -> None:
     mount = sample_mount(stripped=True, delay=("lookup=2ms",))
     output = tmp_path / "perf.data"
-    recorded(output, "--mount", mount.path, "--call-graph", "dwarf", "--", "ls", "-lR", mount.path)
+    workload = ("ls", "-l", mount.path / "dir-00")
+    recorded(output, "--mount", mount.path, "--call-graph", "dwarf", "--", *workload)
     recording = fusetools.open(output)
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
     monkeypatch.delenv("DEBUGINFOD_URLS", raising=False)
