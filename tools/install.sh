@@ -85,13 +85,17 @@ else
   # Not every release has all of these: the tests that need one are skipped, and say so.
   others=()
   for package in "${missing[@]}"; do
-    case " chromium-driver ${filesystems[*]%%:*} " in
+    case " chromium-driver debuginfod ${filesystems[*]%%:*} " in
       *" $package "*) apt-cache show "$package" >/dev/null 2>&1 || continue ;;
     esac
     others+=("$package")
   done
   missing=("${others[@]}")
   as_root apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+  # The tests start their own server.
+  case " ${missing[*]} " in
+    *" debuginfod "*) as_root systemctl disable --quiet --now debuginfod 2>/dev/null || true ;;
+  esac
 fi
 recent_rust || { say "no Rust 1.85 or newer: https://rustup.rs" >&2; exit 1; }
 
