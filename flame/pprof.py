@@ -18,24 +18,23 @@ def pprof(graph: Graph, *, title: str = "Flame Graph") -> bytes:
     with negative weights, as of pprof's option -diff_base.
     """
     check_not_empty(graph)
-    before = graph.before if isinstance(graph, Diff) else None
-    after = graph.after if isinstance(graph, Diff) else graph
+    signed = [(-1, graph.before), (1, graph.after)] if isinstance(graph, Diff) else [(1, graph)]
     strings: dict[str, int] = {"": 0}
     places: dict[str, int] = {}
-    scale = _NANOSECONDS.get(after.unit)
-    of, unit = ("time", "nanoseconds") if scale else (after.unit, after.unit)
+    scale = _NANOSECONDS.get(graph.unit)
+    of, unit = ("time", "nanoseconds") if scale else (graph.unit, graph.unit)
 
     def text(value: str) -> int:
         return strings.setdefault(value, len(strings))
 
     value_type = _field(1, text(of)) + _field(2, text(unit))
     parts = [_field(1, value_type)]
-    for part, sign in ((before, -1), (after, 1)):
-        for stack in in_order(part.stacks) if part else ():
+    for sign, part in signed:
+        for stack in in_order(part.stacks):
             frames = [places.setdefault(frame, len(places) + 1) for frame in stack.split(";")]
-            weight = sign * round(part.stacks[stack] * (scale or 1)) if part else 0
+            weight = sign * round(part.stacks[stack] * (scale or 1))
             sample = _packed(1, reversed(frames)) + _packed(2, [weight])
-            if part is before:
+            if sign < 0:
                 label = _field(1, text("pprof::base")) + _field(2, text("true"))
                 sample += _field(3, label)
             parts.append(_field(2, sample))

@@ -33,6 +33,13 @@ class Found:
     unasked: int
 
 
+def debug_place(build_id: str) -> str | None:
+    """Return where below a root a file's separate debug file is. None: it is no build id."""
+    if not re.fullmatch("[0-9a-f]{4,128}", build_id):
+        return None
+    return f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+
+
 def program() -> str | None:
     """Return debuginfod-find's path. None: it is not installed, or DEBUGINFOD_URLS names no
     server."""
@@ -45,7 +52,7 @@ def debug_files(build_ids: Iterable[str], seconds: float = SECONDS) -> Iterator[
 
     ``build_ids``: in hexadecimal.
     """
-    wanted = [one for one in build_ids if re.fullmatch("[0-9a-f]{4,128}", one)]
+    wanted = {one: place for one in build_ids if (place := debug_place(one))}
     asked = program() if wanted else None
     if asked is None:
         yield None
@@ -53,7 +60,7 @@ def debug_files(build_ids: Iterable[str], seconds: float = SECONDS) -> Iterator[
     with tempfile.TemporaryDirectory(prefix="fusetools-") as name:
         folder, end = Path(name), time.monotonic() + seconds
         files = unasked = 0
-        for build_id in wanted:
+        for build_id, place in wanted.items():
             left = end - time.monotonic()
             if left <= 0 or files + unasked >= MOST:
                 unasked += 1
@@ -64,7 +71,7 @@ def debug_files(build_ids: Iterable[str], seconds: float = SECONDS) -> Iterator[
                 unasked += 1
                 continue
             if path:
-                link = folder / f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+                link = folder / place
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
                 files += 1

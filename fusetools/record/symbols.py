@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypedDict
 
 from fusetools.core import native
+from fusetools.host.debuginfod import debug_place
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.mounts import MEMORY, PATIENCE
@@ -96,9 +97,9 @@ def kernel_address(files: Files, name: str) -> int:
 def debug_file(build_id: str, pid: int | None) -> str | None:
     """Return the separate debug file of that build id, here or under the daemon's root. None also
     where the daemon's file system does not answer."""
-    if not re.fullmatch("[0-9a-f]{4,128}", build_id):
+    name = debug_place(build_id)
+    if name is None:
         return None
-    name = f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
 
     def look(*paths: str) -> str:
         return next(filter(os.path.isfile, paths), "")

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use object::elf::{
     FileHeader32, FileHeader64, EM_386, EM_X86_64, PF_X, PT_LOAD, STB_GLOBAL, STB_WEAK, STT_FUNC,
@@ -224,9 +224,7 @@ impl Table {
     /// runs its code is mapped from, which a debug file does not tell. None: there is none, or the file is not known to
     /// have its code in one segment of pages of 4 KiB.
     pub fn by_id(build_id: &str, files: &Files, offset: u64) -> Option<Table> {
-        let (first, rest) = build_id.split_at_checked(2)?;
-        let place = format!("usr/lib/debug/.build-id/{first}/{rest}.debug");
-        let image = files.open_debug(&files.root.join(place), build_id)?;
+        let image = files.open_debug(&place_by_id(&files.root, build_id)?, build_id)?;
         let (start, size) = match FileKind::parse(&image[..]).ok()? {
             FileKind::Elf64 => code_of::<FileHeader64<Endianness>>(&image),
             FileKind::Elf32 => code_of::<FileHeader32<Endianness>>(&image),
@@ -253,10 +251,7 @@ impl Table {
         let folder = folder.strip_prefix("/").ok()?;
         let places = files.roots(&place).into_iter().flat_map(|root| {
             let all = root.join("usr/lib/debug");
-            let by_id = (build_id.len() > 2).then(|| {
-                let (first, rest) = build_id.split_at(2);
-                all.join(format!(".build-id/{first}/{rest}.debug"))
-            });
+            let by_id = place_by_id(&root, build_id);
             // Default places of .gnu_debuglink.
             let beside = [
                 root.join(folder).join(".debug").join(&name),
@@ -314,6 +309,14 @@ impl Table {
         let mut near = self.functions[at.saturating_sub(8)..at].iter().rev();
         near.find(|f| offset < f.end)
     }
+}
+
+/// Return where below a root the debug file of a build id is. None: the id is unknown.
+fn place_by_id(root: &Path, build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id
+        .split_at_checked(2)
+        .filter(|(_, rest)| !rest.is_empty())?;
+    Some(root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug")))
 }
 
 /// Return the address and the size in memory of the only executable segment. None: there are several, or pages may be
