@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict
 from typing_extensions import NotRequired, TypeAlias, Unpack
 
 __version__: str  # version of the sources from which it was built
+TIMEOUTS: list[int]  # ns, of `saved` in what caches() returns
 OPCODES: dict[int, str]  # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case
 
 # Fields by name of a type in fusetools.results, or of what the comment names.

@@ -8,11 +8,10 @@ from fusetools.answers.requests import RequestQuery
 from fusetools.answers.source import Source
 from fusetools.results.cache import AskedAgain, Cache, CachedCalls, Saved, Transfer
 
-TIMEOUTS = (1.0, 60.0)  # in seconds, native/core/src/answers/why/asked.rs
-
 
 def cache(source: Source, filters: Filters) -> Cache:
     """Return what the kernel's caches saved, and what they did not."""
+    timeouts = [ns / 1e9 for ns in core.native.TIMEOUTS]
     query = RequestQuery(source)
     answer, facts = query(core.native.caches, filters)
     calls = (
@@ -37,7 +36,7 @@ def cache(source: Source, filters: Filters) -> Cache:
             soonest_ns=row.soonest,
             p50_ns=row.p50,
             p99_ns=row.p99,
-            saved=tuple(map(Saved, TIMEOUTS, row.saved)),
+            saved=tuple(map(Saved, timeouts, row.saved)),
         )
         for row in answer["asked"]
     )

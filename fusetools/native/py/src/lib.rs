@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fusetools_core::answers::analysis::{analyse, Answer, Detail, Series};
+use fusetools_core::answers::why::TIMEOUTS;
 use fusetools_core::cost::Cost;
 use fusetools_core::events::Map;
 use fusetools_core::format::ring;
@@ -574,6 +575,7 @@ fn merge<'py>(
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("OPCODES", operations::opcodes().into_py_dict(module.py())?)?;
+    module.add("TIMEOUTS", TIMEOUTS)?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add("OtherHostError", module.py().get_type::<OtherHostError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;

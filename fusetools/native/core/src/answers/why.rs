@@ -25,7 +25,7 @@ use crate::requests::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story, 
 
 use asked::Sizes;
 pub(crate) use asked::{changes, size_of, Asked};
-pub use asked::{Again, Class, Transfers, CLASSES};
+pub use asked::{Again, Class, Transfers, CLASSES, TIMEOUTS};
 use flights::Flights;
 pub use flights::InFlight;
 pub use tables::{Count, Table};
