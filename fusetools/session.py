@@ -11,18 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusetools.names import LAYERS
+from fusetools.names import LAYERS, STACK_BYTES
 from fusetools.printable import printable
 from fusetools.reasons import Code, Reason, Value
-
-# Bytes that are copied of a user stack. These shares of stacks reached the thread's start (Debian
-# 12; sample client as shipped, bindfs, sshfs; all waits but those for the next request):
-# 1 KB: 64, 0, 47 %; 2 KB: 92, 93, 97 %; 4 KB: 99.3, 94, 95 %; 8 or 16 KB: 100 % of all.
-# The difference is path buffers of 4,096 bytes on the stack; posixovl has several. perf copies at
-# most MOST_STACK_BYTES.
-STACK_BYTES = 8192
-LEAST_STACK_BYTES = 512
-MOST_STACK_BYTES = 65528
 
 Row = dict[str, object]
 FORMAT = 2

@@ -16,10 +16,10 @@ from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.host.debuginfod import SECONDS, debug_files
 from fusetools.host.files import answers
+from fusetools.names import MOST_STACK_BYTES
 from fusetools.reasons import Code, Reason
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
-from fusetools.session import MOST_STACK_BYTES
 
 # Command that records complete stacks of programs that have unwind tables.
 COPY = "fusetools record --call-graph {} -- WORKLOAD"

@@ -98,7 +98,7 @@ class Source:
 
     @property
     def detail(self) -> str:
-        """The recording's level of detail, one of fusetools.plan.options.DETAILS."""
+        """The recording's level of detail, one of fusetools.names.DETAILS."""
         return self.session.detail
 
     def with_detail(self, detail: str) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from fusetools.cli.options import opened, say, write
-from fusetools.output import Output
 
 if TYPE_CHECKING:
     from fusetools.results.count import Counts
@@ -58,6 +57,7 @@ def command(
     A and B are recordings or CSV files of fusetools count. The change is B less A.
     """
     from fusetools.answers.diff import diff
+    from fusetools.output import Output
 
     target = Output(csv) if csv else None
     result = diff(_counts(a), _counts(b), per or "")

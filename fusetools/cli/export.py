@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from fusetools.cli.options import FilterOptions, filters, opened, request_options
-from fusetools.output import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
 def command(path: str, form: str | None, output: str, **options: Unpack[FilterOptions]) -> None:
     """Write every request, with all known facts, for other programs."""
+    from fusetools.output import Output
+
     if form is None:
         form = Path(output).suffix[1:]
         if form not in ("csv", "json"):

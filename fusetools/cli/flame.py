@@ -9,8 +9,6 @@ import click
 
 from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
 from fusetools.errors import Error
-from fusetools.host import debuginfod
-from fusetools.output import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,6 +106,10 @@ def command(
     Without an option, draws samples of what the workload and the daemon ran. Operations (lookup,
     'read*') restrict the picture to them; with --graph they are kernel functions.
     """
+    from fusetools.host import debuginfod
+    from fusetools.output import Output
+    from fusetools.render.text import flame as text
+
     graph = graph or "on-cpu"
     if states and graph != "off-cpu":
         raise click.UsageError("--state requires --offcpu")
@@ -134,8 +136,6 @@ def command(
         click.echo("fusetools: asking debuginfod for the names of functions …", err=True)
     shown = stacks(path)
     earlier = stacks(before) if before else None
-    from fusetools.render.text import flame as text
-
     if not shown.stacks:
         what, why, fix = text.nothing(shown, bool(operations or layers or any(options.values())))
         raise Error(what, why, fix)

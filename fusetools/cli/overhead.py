@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from typing import TYPE_CHECKING
 
 import click
@@ -12,10 +11,11 @@ from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import OF_RECORD, check, warn
 from fusetools.cli.record import command as record
-from fusetools.plan.options import LimitedOptions, Options, Workload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from fusetools.plan.options import LimitedOptions
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
@@ -40,7 +40,10 @@ def command(
     Runs the workload (write it after --) repeatedly: without a recording, with each layer alone,
     and with all of them. Discards the workload's output.
     """
+    import tempfile
+
     from fusetools.experiments.overhead import overhead
+    from fusetools.plan.options import Options, Workload
 
     check(options)
     progress = Progress()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 
@@ -22,6 +21,8 @@ class Progress:
     def __call__(self, done: int, total: int, label: str, seconds: float | None = None) -> None:
         if not self.shown:
             return
+        import shutil
+
         from fusetools.printable import printable
         from fusetools.render.text.layout import bar
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from fusetools.cli.options import FilterOptions, filters, opened, request_options, say, write
-from fusetools.output import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,6 +22,8 @@ def command(
     path: str, as_json: bool, csv_path: str | None, **options: Unpack[FilterOptions]
 ) -> None:
     """Print how many requests wait for the daemon, and whether it is short of threads."""
+    from fusetools.output import Output
+
     target = None if csv_path is None else Output(csv_path)
     result = opened(path).queue(filters=filters(options))
     if target is not None:

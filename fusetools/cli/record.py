@@ -16,27 +16,22 @@ from click.core import ParameterSource
 from fusetools.cli.options import LOST, pid, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
-from fusetools.host.files import absolute
-from fusetools.plan.options import (
+from fusetools.names import (
     BACKENDS,
     CALL_GRAPHS,
     DETAILS,
-    Caller,
-    Daemons,
-    Flight,
-    Kind,
-    Options,
-    UserOptions,
-    Workload,
+    LEAST_STACK_BYTES,
+    MOST_STACK_BYTES,
+    STACK_BYTES,
 )
-from fusetools.reasons import Reason
-from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
 
 if TYPE_CHECKING:  # slow to import
     from typing_extensions import Unpack
 
     from fusetools.plan.conditions import Condition
+    from fusetools.plan.options import Flight, Kind, Options, RecordOptions, UserOptions
     from fusetools.plan.planner import ProbePlan
+    from fusetools.reasons import Reason
     from fusetools.record.state import Removed
     from fusetools.results.flight import Written
     from fusetools.results.record import Outcome
@@ -96,15 +91,9 @@ def _with_bytes(ctx: click.Context, _: click.Parameter, value: tuple[str, int]) 
 
 
 def _absolute(_: click.Context, __: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
+    from fusetools.host.files import absolute
+
     return tuple(map(absolute, paths))
-
-
-class RecordOptions(UserOptions):
-    """All options, with those that neither sweep nor overhead has."""
-
-    output: str
-    force: bool
-    wait: bool
 
 
 def check(options: UserOptions) -> None:
@@ -273,24 +262,25 @@ def command(
     alone, until Ctrl-C.
     """
     # slow to import, so only when recording
+    from fusetools.plan import options as plan
     from fusetools.record import preflight, waiting
 
     check(given_options)
     ctx = click.get_current_context()
     given = {name for name in ctx.params if ctx.get_parameter_source(name) != DEFAULT}
-    kind: Kind = Daemons()
+    kind: Kind = plan.Daemons()
     if flight is not None:
         _check_flight(flight, workload, given_options["backend"], given)
-        kind = Flight(flight, conditions, keep, buffer)
+        kind = plan.Flight(flight, conditions, keep, buffer)
     else:
         _check_no_flight(given)
         if workload and caller is not None:
             raise click.UsageError("--attach takes no workload")
         if caller is not None:
-            kind = Caller(caller)
+            kind = plan.Caller(caller)
         elif workload:
-            kind = Workload(workload)
-    options = Options(kind, duration=duration, max_size=max_size, **given_options)
+            kind = plan.Workload(workload)
+    options = plan.Options(kind, duration=duration, max_size=max_size, **given_options)
     if dry_run:
         from fusetools.record.planned import summary
         from fusetools.render.json.answer import render as to_json
@@ -303,7 +293,7 @@ def command(
     if options.flight:
         _fly(options, options.flight, as_json)
         return
-    endless = isinstance(options.kind, Daemons) and duration is None
+    endless = isinstance(options.kind, plan.Daemons) and duration is None
     began = partial(_began, more=" (Ctrl-C ends)") if endless else _began
     outcome = waiting.record(options, sys.argv[1:], began, warn, _waited)
     if as_json:

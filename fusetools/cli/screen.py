@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import curses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fusetools.names import TOP_BY, TOP_SORTS
 from fusetools.printable import printable
-from fusetools.results.top import BY, SORTS, Top
+from fusetools.results.top import Top
 
 if TYPE_CHECKING:
     from fusetools.live.top import View, Watch
@@ -83,9 +84,9 @@ class _Screen:
         if key == ord("q"):
             return False
         if key == ord("b"):
-            self.view.by = BY[(BY.index(self.view.by) + 1) % len(BY)]
+            self.view.by = _next(TOP_BY, self.view.by)
         elif key == ord("s"):
-            self.view.sort = SORTS[(SORTS.index(self.view.sort) + 1) % len(SORTS)]
+            self.view.sort = _next(TOP_SORTS, self.view.sort)
         elif key == ord("p"):
             self.paused = not self.paused
         elif key == ord("/"):
@@ -110,3 +111,8 @@ class _Screen:
             # The last cell of a screen cannot be written.
             window.addnstr(number, 0, line.ljust(columns - 1), columns - 1, style)
         window.refresh()
+
+
+def _next(values: Sequence[str], value: str) -> str:
+    """Return the value after this one, the first after the last."""
+    return values[(values.index(value) + 1) % len(values)]

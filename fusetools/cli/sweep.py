@@ -16,13 +16,12 @@ from fusetools.cli.progress import Progress
 from fusetools.cli.record import OF_RECORD, check
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
-from fusetools.plan.options import LimitedOptions
-from fusetools.printable import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fusetools.experiments.folder import Folder
+    from fusetools.plan.options import LimitedOptions
 
 INTERRUPTED = 130
 
@@ -157,6 +156,7 @@ def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
 
 def _run(folder: Folder, as_json: bool) -> None:
     from fusetools.experiments import sweep
+    from fusetools.printable import printable
 
     progress = Progress()
     if folder.to_do():

@@ -8,21 +8,21 @@ import sys
 import click
 
 from fusetools.cli.options import LOST, decimal, mounts_option, say, whole
-from fusetools.results.top import BY, SORTS
+from fusetools.names import TOP_BY, TOP_SORTS
 
 
 @click.command()
 @mounts_option
 @click.option(
     "--by",
-    type=click.Choice(BY),
+    type=click.Choice(TOP_BY),
     default="operation",
     show_default=True,
     help="Group requests by this.",
 )
 @click.option(
     "--sort",
-    type=click.Choice(SORTS),
+    type=click.Choice(TOP_SORTS),
     default="requests",
     show_default=True,
     help="Sort rows by this, the greatest first.",

@@ -138,7 +138,7 @@ def plan(
 ) -> KernelPlan:
     """Return what to record of the kernel's FUSE code.
 
-    ``connections``: those of the traced mounts; ``backend``: one of options.BACKENDS;
+    ``connections``: those of the traced mounts; ``backend``: one of names.BACKENDS;
     ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
     the stacks of the requests' callers; ``counts``: only what can be counted: kprobes if available,
     never function_graph. Raise Error if the backend is not available.

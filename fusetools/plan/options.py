@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, fields
 from typing import TypedDict, Union
 
+from fusetools.names import (
+    BACKENDS,
+    CALL_GRAPHS,
+    DETAILS,
+    LEAST_STACK_BYTES,
+    MOST_STACK_BYTES,
+    STACK_BYTES,
+)
 from fusetools.plan.conditions import Condition
-from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
-
-BACKENDS = ("auto", "graph", "kprobe", "tracepoint")
-CALL_GRAPHS = ("auto", "fp", "dwarf", "kernel")
-# Cheapest first; each records what the previous ones do, and more.
-DETAILS = ("latency", "stages", "stacks")
 
 
 @dataclass(frozen=True)
@@ -227,3 +229,11 @@ class LimitedOptions(UserOptions, total=False):
     """Those, and a limit of the recording's size."""
 
     max_size: int
+
+
+class RecordOptions(UserOptions):
+    """Those, and what only `record` takes from the user."""
+
+    output: str
+    force: bool
+    wait: bool

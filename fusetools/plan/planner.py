@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fusetools.errors import Error
 from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Library
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, STACK_BYTES
 from fusetools.plan.callbacks import Symbols, callbacks
 from fusetools.plan.collectors import CLOCK, COLLECTORS, SWITCH, situation
 from fusetools.plan.daemons import Target
@@ -23,7 +23,6 @@ from fusetools.plan.events import Event, Probe
 from fusetools.plan.ftrace import THREADS
 from fusetools.plan.options import Options
 from fusetools.reasons import Reason
-from fusetools.session import STACK_BYTES
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from fusetools.reasons import Code, Reason
 from fusetools.results.units import Bytes, Ns, Seconds
 
-# Groupings of rows, in the order in which the key of `top` changes them; a job has a cgroup.
-BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
-SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_way")
-
 # Callers that wait at once, on average, and the share of one row, from which on `top` names it.
 WAITED = 0.5
 MOST_OF = 0.5

@@ -199,18 +199,40 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stderr == b""
 
 
-def test_help_imports_nothing_heavy() -> None:
+# Modules of the standard library that take long to import, and that click does without.
+HEAVY = {"asyncio", "csv", "ctypes", "http", "json", "ssl", "subprocess", "tempfile"}
+# Modules of fusetools that a command's help may import, besides cli/.
+LIGHT = {"", ".errors", ".figures", ".names"}
+
+
+def loaded_for_help(*commands: str) -> set[str]:
+    """Return the modules that are loaded once the help of each command was printed."""
     code = (
         "import sys; from fusetools import cli\n"
-        "try: cli.main(['--help'])\n"
-        "except SystemExit: pass\n"
+        "for command in sys.argv[1:] or [None]:\n"
+        "    try: cli.main([command, '--help'] if command else ['--help'])\n"
+        "    except SystemExit as ended: assert not ended.code\n"
         "print(*sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_help_loads_no_command() -> None:
+    loaded = loaded_for_help()
     ours = {name for name in loaded if name.startswith("fusetools")}
     assert ours == {"fusetools", "fusetools.cli", "fusetools.errors"}
-    assert not loaded & {"numpy", "json", "csv"}
+    assert not loaded & HEAVY
+
+
+def test_a_commands_help_loads_its_options_alone() -> None:
+    loaded = loaded_for_help(*cli.COMMANDS)
+    ours = {name[len("fusetools") :] for name in loaded if name.startswith("fusetools")}
+    assert {f".cli.{name}" for name in cli.COMMANDS} < ours
+    assert {name for name in ours if not name.startswith(".cli")} <= LIGHT
+    assert not loaded & HEAVY
 
 
 @pytest.mark.parametrize(

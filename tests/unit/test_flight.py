@@ -28,13 +28,13 @@ from fusetools.host.files import Files
 from fusetools.live import conditions as now
 from fusetools.live import flight
 from fusetools.live.mounts import SEARCH, NewMounts
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, DETAILS
 from fusetools.output import Output
 from fusetools.plan import filters
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
 from fusetools.plan.ftrace import THREADS
-from fusetools.plan.options import DETAILS, Flight, Options
+from fusetools.plan.options import Flight, Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.perf import overwriting
 from fusetools.record.state import Removed

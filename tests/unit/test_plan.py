@@ -17,7 +17,7 @@ from schemas import held
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
-from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
+from fusetools.names import CALIBRATION, DETAILS, LOCKS, READS, RINGS
 from fusetools.plan import callbacks, collectors, daemons, planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.callbacks import Symbols
@@ -25,7 +25,7 @@ from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
 from fusetools.plan.ftrace import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
-from fusetools.plan.options import DETAILS, Caller, Options, Workload, stream
+from fusetools.plan.options import Caller, Options, Workload, stream
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.probeset import builtin
 from fusetools.reasons import Code

@@ -20,7 +20,7 @@ from samplefs import (
     until_recording,
 )
 
-from fusetools.plan.options import DETAILS
+from fusetools.names import DETAILS
 
 pytestmark = pytest.mark.vm
 
