@@ -48,3 +48,27 @@ class Slowest(Rows):
 
     ROWS = "requests"
     JSON_HIDDEN = ("facts",)
+
+    def alike(self) -> list[list[Request]]:
+        """Return the requests in groups, in the order of their slowest: the same operation in the
+        same directory (of the same inode, where its path is unknown) for the same program, with the
+        same outcome, slow in the same stage and system call."""
+        groups: dict[object, list[Request]] = {}
+        for r in self.requests:
+            place = r.inode if r.path is None else r.path.rpartition("/")[0]
+            stage = max(r.stages, key=lambda stage: stage.time_ns).stage if r.stages else ""
+            call = r.meanwhile.syscalls[0].syscall if r.meanwhile and r.meanwhile.syscalls else ""
+            outcome = r.fate, r.error, r.negative
+            key = (r.mount, r.operation, place, r.comm, outcome, stage, call)
+            groups.setdefault(key, []).append(r)
+        return list(groups.values())
+
+    def alike_calls(self) -> list[list[SlowCall]]:
+        """Return the system calls in groups, in their order: the same call of the same program on
+        the same mount, with the most time outside of requests in the same place."""
+        groups: dict[object, list[SlowCall]] = {}
+        for call in self.calls:
+            place = max(call.outside_ns, key=lambda name: call.outside_ns[name], default="")
+            key = (call.mount, call.syscall, call.comm, call.returned, place)
+            groups.setdefault(key, []).append(call)
+        return list(groups.values())

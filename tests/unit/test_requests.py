@@ -25,6 +25,7 @@ from fixtures import Invoke
 import fusetools
 from fusetools import _core
 from fusetools.answers import requests, show
+from fusetools.figures import duration
 from fusetools.render.text.layout import sparkline
 from fusetools.render.text.slow import render as slow_text
 from fusetools.render.text.words import IN_REQUEST
@@ -112,6 +113,47 @@ def test_output(
     golden.check(f"{command}-{name}.txt", result.output)
     if "json" not in command:
         assert all(len(line) <= 80 for line in result.output.splitlines() if "not rec" not in line)
+
+
+def test_slow_shows_requests_that_are_alike_once() -> None:
+    """Every request is shown or counted; a difference that matters keeps two apart."""
+    plain_answer = fusetools.open(DEMO).slowest(most=1)
+    one = replace(plain_answer.requests[0], path="d/a", unique=2, duration_ns=9_000_000)
+    alike = [replace(one, path=f"d/{n}", unique=n, duration_ns=n * 1_000_000) for n in (7, 5, 3)]
+    apart = [
+        replace(one, path="e/a", unique=11),
+        replace(one, operation="open", unique=13),
+        replace(one, error="EIO", unique=17),
+        replace(one, comm="other", unique=19),
+        replace(one, stages=one.stages[::-1][:1], unique=23),
+        replace(one, negative=True, unique=29),
+        replace(one, path=None, inode=1, unique=31),
+        replace(one, path=None, inode=2, unique=37),
+    ]
+    every = (one, alike[0], *apart, *alike[1:])
+    text = slow_text(replace(plain_answer, requests=every, calls=()))
+    assert "and 3 alike, 3.00 ms to 7.00 ms: requests 7, 5, 3\n" in text
+    heads = [line.split()[-1] for line in text.splitlines()[1:] if line[:9].strip()[-1:] == "s"]
+    assert heads[:9] == ["2", "11", "13", "17", "19", "23", "29", "31", "37"]
+    many = tuple(replace(one, unique=n) for n in range(1, 11))
+    text = slow_text(replace(plain_answer, requests=many, calls=()))
+    assert "and 9 alike, 9.00 ms: requests 2, 3, 4, 5, 6, …" in text
+
+
+def test_slow_shows_system_calls_that_are_alike_once() -> None:
+    answer = fusetools.open(DEMO).slowest(most=20)
+    groups = answer.alike_calls()
+    assert sorted(c.start_ns for group in groups for c in group) == sorted(
+        c.start_ns for c in answer.calls
+    )
+    assert len(groups) < len(answer.calls)
+    text = slow_text(answer).split("OUTSIDE")[1]
+    for first, *more in groups:
+        times = [sum(call.outside_ns.values()) for call in more]
+        assert f"{duration(sum(first.outside_ns.values())):>9}  of {first.syscall}" in text
+        if more:
+            span = " to ".join(dict.fromkeys(map(duration, (min(times), max(times)))))
+            assert f"and {len(more)} alike, {span}" in text
 
 
 def of_request(r: Request) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fusetools.figures import duration
 from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.plots import Part, stacked
@@ -18,7 +16,7 @@ def render(result: Slowest) -> Markup:
     if not result.requests:
         return tag("p", "No requests.")
     longest = max(map(_whole, result.requests)) or 1
-    rows = [_group(group, longest) for group in _groups(result.requests)]
+    rows = [_group(group, longest) for group in result.alike()]
     parts = [
         tag("ol", rows, class_="slowest"),
         stage_legend({name for r in result.requests for name, _ in r.stages}, words_text.short),
@@ -28,26 +26,11 @@ def render(result: Slowest) -> Markup:
     return join(parts)
 
 
-def _groups(requests: Iterable[Request]) -> Iterable[list[Request]]:
-    """Return requests that are alike together, in the order of their slowest: the same operation in
-    the same directory for the same program, slow in the same stage and system call."""
-    groups: dict[object, list[Request]] = {}
-    for r in requests:
-        directory = None if r.path is None else r.path.rpartition("/")[0]
-        stage = max(r.stages, key=lambda stage: stage.time_ns).stage if r.stages else ""
-        call = r.meanwhile.syscalls[0].syscall if r.meanwhile and r.meanwhile.syscalls else ""
-        key = (r.mount, r.operation, directory, r.comm, r.fate, r.error, stage, call)
-        groups.setdefault(key, []).append(r)
-    return groups.values()
-
-
 def _group(group: list[Request], longest: int) -> Markup:
     first, *more = [_slow(r, longest) for r in group]
     if not more:
         return tag("li", first)
-    times = sorted(r.duration_ns for r in group[1:])
-    span = " to ".join(dict.fromkeys(map(duration, (times[0], times[-1]))))
-    summary = tag("summary", f"and {len(more)} alike, {span}")
+    summary = tag("summary", slow_text.alike([r.duration_ns for r in group[1:]]))
     alike = tag("ul", [tag("li", one) for one in more], class_="slowest")
     return tag("li", first, tag("details", summary, alike))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
@@ -13,6 +13,8 @@ from fusetools.render.text.words import IN_REQUEST, OUTSIDE, PARTS, REASONS, sho
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import SlowCall, Slowest
 
+_NUMBERS = 5  # of requests that are like another
+
 
 def render(result: Slowest) -> str:
     numbers = [str(r.unique or "") for r in result.requests]
@@ -20,9 +22,9 @@ def render(result: Slowest) -> str:
     output = []
     if result.requests:
         output.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
-    for r in result.requests:
-        output += _slow(r, wide)
-    output += _calls(result.calls)
+    for first, *more in result.alike():
+        output += [*_slow(first, wide), *_alike(more)]
+    output += _calls(result.alike_calls())
     output += ["" if output else "no requests", *footer(result.facts)]
     output += names_guessed(result.guessed, result.requests)
     if result.pathless:
@@ -31,25 +33,47 @@ def render(result: Slowest) -> str:
     return lines([*output, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
 
 
-def _calls(calls: Iterable[SlowCall]) -> list[str]:
+def _calls(groups: Iterable[Sequence[SlowCall]]) -> list[str]:
     """Return the system calls with the most time outside of requests."""
     output = []
-    for call in calls:
-        outside = sum(call.outside_ns.values())
+    for call, *more in groups:
         mount = "" if call.mount is None else f" on {printable(str(call.mount))}"
-        output.append(f"{duration(outside):>9}  of {call.syscall}{mount}")
+        output.append(f"{duration(_outside(call)):>9}  of {call.syscall}{mount}")
         length = ("" if call.returned else ">") + duration(call.duration_ns)
         by = f"{printable(call.comm)} {call.tid}".strip()
         parts = [f"at {call.start_ns / 1e9:.6f} s", by, f"{length} in all"]
         rows = sorted(call.outside_ns.items(), key=lambda row: -row[1])
         kinds = [f"{OUTSIDE[name]} {duration(ns)}" for name, ns in rows]
         output += [*wrapped(parts, " " * 11), *wrapped(kinds, " " * 11)]
+        if more:
+            output.append(" " * 11 + alike([_outside(one) for one in more]))
     return ["", "  OUTSIDE  of requests, in system calls", *output] if output else []
+
+
+def _outside(call: SlowCall) -> int:
+    return sum(call.outside_ns.values())
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
     note = words.names_guessed(guessed, requests)
     return prose(note) if note else []
+
+
+def alike(times: Sequence[int]) -> str:
+    """Return how many are like the one above, and how long they took, in ns."""
+    span = " to ".join(dict.fromkeys(map(duration, (min(times), max(times)))))
+    return f"and {number(len(times))} alike, {span}"
+
+
+def _alike(requests: Sequence[Request]) -> list[str]:
+    """Return what `alike` says, and the requests' numbers for `show`."""
+    if not requests:
+        return []
+    numbers = [str(r.unique) for r in requests if r.unique]
+    some = [*numbers[:_NUMBERS], *["…"] * (len(numbers) > _NUMBERS)]
+    what = "requests" if len(numbers) > 1 else "request"
+    named = f": {what} {', '.join(some)}" if some else ""
+    return wrapped([alike([r.duration_ns for r in requests]) + named], " " * 11)
 
 
 def _slow(r: Request, wide: int) -> list[str]:
