@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Union
@@ -48,11 +48,14 @@ class Folded:
     characters in names are replaced by `?`.
     unit: of the weights: `ns`, `us`, `ms`, `s` are shown as times, any other name as a count of
     that.
+    order: stacks in the order of time, each with its weight there; () if unknown. It may hold the
+    beginning only.
     Raises Error for weights that are negative or not finite, and for stacks deeper than MAX_DEPTH.
     """
 
     stacks: Mapping[str, float]
     unit: str = "samples"
+    order: Sequence[tuple[str, float]] = ()
 
     def __post_init__(self) -> None:
         if not _clean(self.stacks):
@@ -61,7 +64,12 @@ class Folded:
                 name = _UNPRINTABLE.sub("?", name)
                 stacks[name] = stacks.get(name, 0) + weight
             object.__setattr__(self, "stacks", stacks)
+            order = [(_UNPRINTABLE.sub("?", name), weight) for name, weight in self.order]
+            object.__setattr__(self, "order", order)
         _check(self.stacks, self.stacks.values())
+        _check(*zip(*self.order) if self.order else ((), ()))
+        if unknown := next((name for name, _ in self.order if name not in self.stacks), None):
+            raise Error(f"in order, but none of the stacks: {unknown[:60]}")
 
     @property
     def total(self) -> float:
@@ -216,7 +224,8 @@ def reverse(graph: Graph) -> Graph:
     """Return the same graph with the leaf of each stack first, merged from the leaves."""
     if isinstance(graph, Diff):
         return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
-    return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
+    order = [(_turn(name), weight) for name, weight in graph.order]
+    return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()}, order=order)
 
 
 def unambiguous(name: str) -> str:

@@ -22,7 +22,7 @@ def html(
     reversed: bool = False,
     kinds: Kinds | None = None,
 ) -> str:
-    """Return a page to search, zoom, invert, focus, hide, compare and print.
+    """Return a page to search, zoom, invert, focus, hide, compare, print and show in time order.
 
     inverted, reversed: how the page opens, as in `svg`; a Diff opens normalised if it is, which the
     page can change.
@@ -34,6 +34,7 @@ def html(
     names = kinds.names if kinds is not None else ()
     legend = kinds.legend if kinds is not None else []
     places = {name: place for place, name in enumerate(names)}
+    order = () if isinstance(graph, Diff) else graph.order
     data = {
         "title": title,
         "subtitle": subtitle,
@@ -48,6 +49,8 @@ def html(
         "parent": _base64(merged.parent),
         "before": _base64(merged.before),
         "after": _base64(merged.after),
+        "order": _base64(array("i", [merged.ends[name] for name, _ in order])),
+        "weights": _base64(array("d", [weight for _, weight in order])),
     }
     parts = {
         "title": _escape(title),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from .folded import Diff, Folded, Graph, check_not_empty, in_order
 from .kinds import Kinds
@@ -34,11 +35,16 @@ def _parts(graph: Graph, title: str) -> list[tuple[str, Folded]]:
 
 
 def speedscope(graph: Graph, *, title: str = "Flame Graph") -> str:
-    """JSON for https://www.speedscope.app, by its schema; a Diff as two profiles."""
+    """JSON for https://www.speedscope.app, by its schema; a Diff as two profiles.
+
+    The samples are in the order of time if the graph has it for all, else by name.
+    """
     places: dict[str, int] = {}
     profiles = []
     for name, part in _parts(graph, title):
-        stacks = in_order(part.stacks)
+        rows = [(stack, part.stacks[stack]) for stack in in_order(part.stacks)]
+        if part.order and math.isclose(sum(weight for _, weight in part.order), part.total):
+            rows = [*part.order]
         profiles.append(
             {
                 "type": "sampled",
@@ -48,9 +54,9 @@ def speedscope(graph: Graph, *, title: str = "Flame Graph") -> str:
                 "endValue": part.total,
                 "samples": [
                     [places.setdefault(frame, len(places)) for frame in stack.split(";")]
-                    for stack in stacks
+                    for stack, _ in rows
                 ],
-                "weights": [part.stacks[stack] for stack in stacks],
+                "weights": [weight for _, weight in rows],
             }
         )
     return json.dumps(

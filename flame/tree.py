@@ -16,7 +16,7 @@ class Tree:
 
     frames: the names. frame: each node's index in `frames`. parent: each node's caller; -1: none.
     before, after: for each node, the weight of the stacks that end there; `before` is empty
-    without a comparison.
+    without a comparison. ends: the node in which each stack ends.
     """
 
     frames: list[str]
@@ -24,6 +24,7 @@ class Tree:
     parent: array[int]
     before: array[float]
     after: array[float]
+    ends: dict[str, int]
 
 
 def tree(graph: Graph) -> Tree:
@@ -33,6 +34,7 @@ def tree(graph: Graph) -> Tree:
     before, after = array("d"), array("d")
     last: list[str] = []
     path: list[int] = []
+    ends: dict[str, int] = {}
     for name in in_order(graph.stacks):
         frames = name.split(";")
         same = 0
@@ -47,6 +49,7 @@ def tree(graph: Graph) -> Tree:
             frame.append(places.setdefault(frame_name, len(places)))
             before.append(0)
             after.append(0)
+        ends[name] = path[-1]
         weight = graph.stacks[name]
         if isinstance(weight, tuple):
             before[path[-1]], after[path[-1]] = weight
@@ -54,4 +57,4 @@ def tree(graph: Graph) -> Tree:
             after[path[-1]] = weight
         last = frames
     compared = any(isinstance(weight, tuple) for weight in graph.stacks.values())
-    return Tree(list(places), frame, parent, before if compared else array("d"), after)
+    return Tree(list(places), frame, parent, before if compared else array("d"), after, ends)

@@ -211,6 +211,7 @@ class Flame(Answer):
     """Summed stacks."""
 
     stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
+    order: list[tuple[int, int]]  # stacks in time, thread after thread: index into stacks, weight
     shown: Amount
     stackless: int
     cut: int  # weight of shown stacks that end before their thread's start

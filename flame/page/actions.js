@@ -35,7 +35,8 @@ function nodeAt(clientX, clientY) {
     while (tree.depth[node] < depth) {
       let callee = node + 1;
       while (callee < tree.end[node] && !(tree.w[callee] > 0 && weight < tree.x[callee] + tree.w[callee])) callee = tree.end[callee];
-      if (callee >= tree.end[node]) return null;
+      // In time order there are gaps between callees.
+      if (callee >= tree.end[node] || weight < tree.x[callee]) return null;
       node = callee;
     }
     return { pane: which, node };
@@ -103,7 +104,7 @@ function filter(key) {
   else if (!state[key].includes(name)) go({ [key]: [...state[key], name], zoom: [0, 0] }, true);
 }
 
-const toggle = (key) => go({ [key]: !state[key], ...(key === "reversed" ? { zoom: [0, 0] } : {}) });
+const toggle = (key) => go({ [key]: !state[key], ...(key === "reversed" || key === "ordered" ? { zoom: [0, 0] } : {}) });
 
 /** Undoes one step: selection, search, zoom, the last filter. */
 function undo() {
@@ -121,7 +122,8 @@ const actions = {
   N: () => step(-1),
   0: () => go({ zoom: [0, 0] }, true),
   i: () => toggle("inverted"),
-  r: () => state.sandwich || toggle("reversed"),
+  r: () => state.sandwich || state.ordered || toggle("reversed"),
+  t: () => state.sandwich || !timed.nodes.length || toggle("ordered"),
   s: () => filter("sandwich"),
   f: () => filter("focus"),
   h: () => filter("hide"),
@@ -169,7 +171,7 @@ element("searching").addEventListener("submit", (event) => event.preventDefault(
 element("search").addEventListener("input", (event) => go({ search: event.target.value }));
 element("previous").addEventListener("click", () => step(-1));
 element("next").addEventListener("click", () => step(1));
-const buttons = { reset: "0", inverted: "i", reversed: "r", colour: "c", normalise: "m", width: "w", theme: "d", asking: "?", sandwich: "s", focus: "f", hide: "h" };
+const buttons = { reset: "0", inverted: "i", reversed: "r", ordered: "t", colour: "c", normalise: "m", width: "w", theme: "d", asking: "?", sandwich: "s", focus: "f", hide: "h" };
 for (const [id, key] of Object.entries(buttons)) element(id).addEventListener("click", () => actions[key]());
 
 scroll.addEventListener("click", (event) => {

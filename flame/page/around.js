@@ -46,7 +46,7 @@ const weightOf = (tree, node) => (state.width === "before" ? tree.allBefore[node
 
 /** Updates the page to the state. */
 function show(animate = true) {
-  const anew = JSON.stringify([state.focus, state.hide, state.reversed, state.sandwich, state.inverted]);
+  const anew = JSON.stringify([state.focus, state.hide, state.reversed, state.ordered, state.sandwich, state.inverted]);
   const changed = anew !== show.last;
   show.last = anew;
   build();
@@ -54,8 +54,10 @@ function show(animate = true) {
   const theme = themeNow();
   document.documentElement.classList.toggle("dark", theme === "dark");
   spacer.style.height = `${rows * ROW}px`;
-  for (const key of ["inverted", "reversed", "normalise"]) element(key).setAttribute("aria-pressed", state[key]);
-  element("reversed").disabled = state.sandwich !== "";
+  for (const key of ["inverted", "reversed", "ordered", "normalise"]) element(key).setAttribute("aria-pressed", state[key]);
+  element("reversed").disabled = state.sandwich !== "" || state.ordered;
+  element("ordered").disabled = state.sandwich !== "";
+  element("ordered").hidden = !timed.nodes.length;
   element("normalise").hidden = element("width").hidden = !compared;
   element("width").textContent = `Widths: ${state.width}`;
   element("colour").hidden = COLOURINGS.length < 2;
@@ -109,12 +111,19 @@ function showFilters() {
     ...state.focus.map((frame) => chip(`focus: ${bare(frame)}`, "Show all stacks", { focus: without(state.focus, frame) })),
     ...state.hide.map((frame) => chip(`hidden: ${bare(frame)}`, "Show it again", { hide: without(state.hide, frame) })),
   );
-  const cut = Math.min(...panes.map((pane) => pane.tree.cut ?? Infinity));
-  if (cut < Infinity) {
+  const told = (text) => {
     const item = document.createElement("li");
-    item.textContent = `stacks are cut after ${cut} frames: there are too many`;
+    item.textContent = text;
     list.append(item);
+  };
+  const all = base.allAfter[0];
+  const inTime = timed.weights.reduce((sum, weight) => sum + weight, 0);
+  if (state.ordered && !state.sandwich) {
+    const part = inTime < 0.9995 * all ? `; the first ${percent(inTime, all)} only: there is too much` : "";
+    told(`time order: the stacks of each thread one after the other, threads by their first${part}`);
   }
+  const cut = Math.min(...panes.map((pane) => pane.tree.cut ?? Infinity));
+  if (cut < Infinity) told(`stacks are cut after ${cut} frames: there are too many`);
 }
 
 function showLegend(theme) {

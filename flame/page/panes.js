@@ -11,7 +11,7 @@ let built = "";
 
 /** Rebuilds the panes if the state needs other trees. */
 function build() {
-  const wanted = JSON.stringify([state.focus, state.hide, state.reversed, state.sandwich]);
+  const wanted = JSON.stringify([state.focus, state.hide, state.reversed, state.ordered, state.sandwich]);
   if (wanted !== built) {
     built = wanted;
     let tree = base;
@@ -20,6 +20,9 @@ function build() {
     if (state.sandwich) {
       const frame = frameOf.get(state.sandwich) ?? ALL;
       panes = [{ tree: callees(tree, frame) }, { tree: callers(tree, frame), ownRoot: false }];
+    } else if (state.ordered) {
+      const framesOf = (names) => names.map((name) => frameOf.get(name) ?? -1);
+      panes = [{ tree: ordered(base, framesOf(state.focus), framesOf(state.hide)) }];
     } else {
       panes = [{ tree: state.reversed ? reversed(tree) : tree }];
     }

@@ -71,6 +71,10 @@ function sum(tree) {
 /** Adds x and w, each node's position: from 0 to the root's w, in units of weight. */
 function lay(tree) {
   const w = (tree.w = state.width === "before" ? tree.allBefore : tree.allAfter);
+  if (tree.at) {
+    tree.x = tree.at;
+    return tree;
+  }
   const x = (tree.x = new Float64Array(tree.n));
   const next = new Float64Array(tree.n);
   for (let i = 1; i < tree.n; i++) {
@@ -220,6 +224,39 @@ function hidden(tree, frame) {
     out.add(moved[i], tree.before[i], tree.after[i]);
   }
   return out.done();
+}
+
+const timed = { nodes: numbers(data.order, Int32Array), weights: numbers(data.weights, Float64Array) };
+
+/**
+ * The stacks in the order of time: only equal frames of neighbours are merged. Stacks without a frame of `focus` are left
+ * out, as are the frames of `hide`. Adds `at`: the weight before each node.
+ */
+function ordered(tree, focus, hide) {
+  const out = new Growing(ALL);
+  const at = [0];
+  let path = [];              // the nodes of the last stack, without the root
+  let before = 0;
+  for (let k = 0; k < timed.nodes.length; k++) {
+    let stack = [];
+    for (let i = timed.nodes[k] + 1; i > 0; i = tree.parent[i]) stack.push(tree.frame[i]);
+    if (!focus.every((frame) => stack.includes(frame))) continue;
+    stack = stack.filter((frame) => !hide.includes(frame)).reverse();
+    let same = 0;
+    while (same < stack.length && same < path.length && out.tree.frame[path[same]] === stack[same]) same++;
+    path.length = same;
+    if (out.n + stack.length - same > MOST) break;
+    for (const frame of stack.slice(same)) {
+      path.push(out.create(path.length ? path[path.length - 1] : 0, frame));
+      at.push(before);
+    }
+    out.add(path.length ? path[path.length - 1] : 0, 0, timed.weights[k]);
+    before += timed.weights[k];
+  }
+  const done = empty(out.n);
+  for (const name of ["frame", "parent", "before", "after"]) done[name].set(out.tree[name].subarray(0, out.n));
+  done.at = Float64Array.from(at);
+  return sum(done);
 }
 
 // Trees from the leaves can have far more nodes than the tree itself: beyond this number stacks are cut.

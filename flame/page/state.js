@@ -5,6 +5,7 @@ const FRESH = {
   zoom: [0, 0],               // a node of each pane
   inverted: data.inverted,
   reversed: data.reversed,
+  ordered: false,             // in the order of time
   sandwich: "",               // a frame
   focus: [],                  // frames
   hide: [],
@@ -23,7 +24,7 @@ function toHash(s) {
   for (const frame of s.focus) query.append("focus", frame);
   for (const frame of s.hide) query.append("hide", frame);
   if (s.sandwich) query.set("sandwich", s.sandwich);
-  for (const key of ["inverted", "reversed", "normalise"]) if (s[key] !== FRESH[key]) query.set(key, s[key] ? "1" : "0");
+  for (const key of ["inverted", "reversed", "ordered", "normalise"]) if (s[key] !== FRESH[key]) query.set(key, s[key] ? "1" : "0");
   for (const key of ["colour", "width", "theme"]) if (s[key] !== FRESH[key]) query.set(key, s[key]);
   if (s.zoom[0] || s.zoom[1]) query.set("zoom", s.zoom[1] ? s.zoom.join(" ") : String(s.zoom[0]));
   return query.toString();
@@ -37,7 +38,8 @@ function fromHash(hash) {
   s.focus = query.getAll("focus");
   s.hide = query.getAll("hide");
   s.sandwich = query.get("sandwich") || "";
-  for (const key of ["inverted", "reversed", "normalise"]) if (query.has(key)) s[key] = query.get(key) === "1";
+  for (const key of ["inverted", "reversed", "ordered", "normalise"]) if (query.has(key)) s[key] = query.get(key) === "1";
+  s.ordered &&= timed.nodes.length > 0;
   s.colour = among("colour", COLOURINGS);
   s.width = compared ? among("width", ["before", "after"]) : "after";
   s.theme = among("theme", ["dark", "light"]);

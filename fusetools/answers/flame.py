@@ -78,12 +78,13 @@ def flame(
     if unasked:
         figures = {"files": unasked, "limit_ns": round(1e9 * SECONDS)}
         notes.append(Reason(Code.DEBUGINFOD_SLOW, {}, figures))
-    stacks = answer["stacks"]
+    stacks, names = answer["stacks"], [*answer["stacks"]]
+    divisor = 1 if graph == "on-cpu" else 1000  # us, as the well-known scripts print
     if graph == "on-cpu":
         units = dict(source.described["samples"])
         unit = "ns" if units[probes[0].event] else "samples"
-    else:  # us, as the well-known scripts print
-        stacks, unit = {stack: ns / 1000 for stack, ns in stacks.items()}, "us"
+    else:
+        stacks, unit = {stack: ns / divisor for stack, ns in stacks.items()}, "us"
         if len(session.stacks) == 3:
             notes += sampled(*session.stacks[:2])
         if by_perf:
@@ -107,6 +108,7 @@ def flame(
         states_ns=answer["states"],
         daemons_ns=answer["daemons"],
         shared_ns=answer["shared"],
+        order=tuple((names[place], weight / divisor) for place, weight in answer["order"]),
         kernel=_named(answer["kernel"], kallsyms),
         user=_named(answer["user"], symfs),
         notes=tuple(notes),

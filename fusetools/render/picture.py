@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import fusetools.flame as flame
 from fusetools.errors import Error
 from fusetools.render.text.flame import summary, title
@@ -30,7 +32,9 @@ def picture(
         )
     # The tracer's own functions differ by what was recorded, not by what ran.
     after = flame.Folded(shown.untraced() if earlier else shown.stacks, shown.unit)
-    graph: flame.Graph = after
+    # A caller may have left stacks out.
+    order = [] if earlier else [row for row in shown.order if row[0] in shown.stacks]
+    graph: flame.Graph = replace(after, order=order)
     kinds = flame.Kinds(shown.kinds.get, KINDS)
     name, subtitle = title(shown), summary(shown)
     try:

@@ -83,7 +83,8 @@ class Stacks:
     requests that ``total_ns`` omits, as their caller waited for another request at the same time.
     ``outside``: waits in system calls on mounts, but in none of their requests, and their blocked
     time, which is that of results/stages.py, MountCalls.outside_ns; in a graph of requests, these
-    calls and their whole time outside of requests.
+    calls and their whole time outside of requests. ``order``: the stacks in time, thread after
+    thread, each with its weight; of many, the earliest.
     ``kernel`` and ``user``: symbols. ``notes``: other remarks, one line each.
     """
 
@@ -106,8 +107,9 @@ class Stacks:
     notes: tuple[Reason, ...]
     facts: Facts
     outside: Amount = NONE
+    order: tuple[tuple[str, float], ...] = ()
 
-    JSON_HIDDEN = ("stacks", "kinds", "facts")
+    JSON_HIDDEN = ("stacks", "kinds", "facts", "order")
 
     def _table(self) -> Table:
         """Return an Arrow table of ``stack`` and ``time_ns``, or else ``samples``."""

@@ -591,3 +591,68 @@ def test_only_visible_frames_are_painted(page: Page) -> None:
     # A row has room for a frame per 1.5 pixels, and for the narrower ones between two of them.
     room = (300 / 18 + 2) * 400 / 1.5 * 2
     assert 100 < max(painted) < room < frames / 8
+
+
+# Stacks in time; their weights add up to those of STACKS.
+ORDER = [
+    ("main;read;lookup", 100),
+    ("main;write", 50),
+    ("main;read;lookup", 300),
+    ("main;read;wait", 200),
+    ("idle", 100),
+    ("main;write;lookup", 100),
+    ("main;write", 150),
+]
+
+
+def test_time_order_merges_neighbours_only(page: Page) -> None:
+    page.open(flame.html(flame.Folded(STACKS, "us", ORDER), inverted=True))
+    assert page.point(IDLE, 1).startswith("idle\n")
+    page.keys("t")
+    assert page.hash == {"ordered": ["1"]}
+    assert page.point(0.3, 1) == "main\n650 us, 65.00 % of all"
+    assert page.point(0.05, 2) == "read\n100 us, 10.00 % of all"
+    assert page.point(0.12, 2) == "write\n50 us, 5.00 % of all"
+    assert page.point(0.12, 3) == ""
+    assert page.point(0.3, 2) == "read\n500 us, 50.00 % of all"
+    assert page.point(0.3, 3) == "lookup\n300 us, 30.00 % of all"
+    assert page.point(0.7, 1) == "idle\n100 us, 10.00 % of all"
+    # A frame's own time is where it was, also after its callees.
+    assert page.point(0.9, 2) == "write\n250 us, 25.00 % of all\nitself 150 us, 15.00 %"
+    assert page.point(0.8, 3) == "lookup\n100 us, 10.00 % of all"
+    assert page.point(0.9, 3) == ""
+    assert page.text("filters").startswith("time order: the stacks of each thread")
+    assert "only" not in page.text("filters")
+    # Other views leave it; what it cannot be combined with is disabled.
+    assert page.run("return document.getElementById('reversed').disabled")
+    page.keys("/", "^write$")
+    assert page.text("found") == "2 matches, 30.00 %"
+    page.keys(keys.ESCAPE)
+    page.click(0.3, 2)
+    assert page.point(0.5, 3).startswith("lookup\n300 us")
+    page.press("focus")
+    assert page.point(0.5, 2) == "read\n600 us, 60.00 % of all"
+    page.click(0.5, 2)
+    page.keys("h")
+    assert page.hash["hide"] == ["read"]
+    page.press("ordered")
+    assert "ordered" not in page.hash
+
+
+def test_time_order_hides_and_focuses(page: Page) -> None:
+    page.open(flame.html(flame.Folded(STACKS, "us", ORDER), inverted=True), "ordered=1&hide=read")
+    assert page.point(0.05, 2) == "lookup\n100 us, 10.00 % of all"
+    assert page.point(0.55, 2) == "wait\n200 us, 20.00 % of all"
+    page.open(flame.html(flame.Folded(STACKS, "us", ORDER), inverted=True), "ordered=1&focus=write")
+    # 50, then 250 of write: neighbours are merged, all of it is 300.
+    assert page.point(0.5, 0) == "all\n300 us, 30.00 % of all"
+    assert page.point(0.5, 2).startswith("write\n300 us")
+
+
+def test_time_order_says_how_much_it_holds(page: Page) -> None:
+    page.open(flame.html(flame.Folded(STACKS, "us", ORDER[:3]), inverted=True), "ordered=1")
+    assert "the first 45.00 % only: there is too much" in page.text("filters")
+    assert page.point(0.5, 0) == "all\n450 us, 45.00 % of all"
+    page.open(flame.html(GRAPH), "ordered=1")
+    assert not page.run("return document.getElementById('ordered').offsetHeight")
+    assert page.point(IDLE, 2).startswith("idle\n")

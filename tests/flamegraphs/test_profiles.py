@@ -67,6 +67,16 @@ def test_speedscope_holds_the_stacks() -> None:
     assert json.loads(flame.speedscope(flame.Folded({"a": 1})))["profiles"][0]["unit"] == "none"
 
 
+def test_speedscope_keeps_the_order_of_time() -> None:
+    order = [("idle", 60), ("main;read", 200.5), ("main;read;lookup", 400), ("idle", 40)]
+    rest = ("main;write;lookup", 100)
+    file = json.loads(flame.speedscope(flame.Folded(STACKS, "us", [*order, rest])))
+    assert file["profiles"][0]["weights"] == [60, 200.5, 400, 40, 100]
+    # A beginning alone is not the whole.
+    file = json.loads(flame.speedscope(flame.Folded(STACKS, "us", order)))
+    assert file["profiles"][0]["weights"] == [100, 200.5, 400, 100]
+
+
 def test_speedscope_of_a_difference() -> None:
     assert speedscope_stacks(flame.speedscope(DIFF)) == [{"main;read": 7}, STACKS]
 

@@ -498,7 +498,7 @@ def test_a_difference_leaves_the_tracer_out(demo: Path) -> None:
     }
     kinds = dict.fromkeys(("read", "handle_swbp", "perf_trace_run_bpf_submit"), "kernel")
     kinds["perf_tool_main"] = "program"
-    before = replace(shown, stacks=traced, kinds=kinds, unit="us", count=500)
+    before = replace(shown, stacks=traced, order=(), kinds=kinds, unit="us", count=500)
     assert before.untraced() == {"cat;perf_tool_main": 8.0, "cat;read": 10.0}
     after = replace(before, stacks={"cat;read": 20.0}, count=99)
     lines = picture(after, before, "-").splitlines()
@@ -550,6 +550,33 @@ def test_flame_reports_missing_events(
         question("x", graph, Catalogue([]), described, False)
     assert error.value.what == said
     assert error.value.fix == "fusetools record -- WORKLOAD"
+
+
+@pytest.mark.parametrize("graph", ["off-cpu", "off-wake", "requests"])
+def test_the_order_in_time_holds_each_stack(graph: str, client: tuple[Path, Path]) -> None:
+    for path in (DEMO, client[0]):
+        shown = fusetools.open(path).stacks(graph)
+        sums: Counter[str] = Counter()
+        for stack, us in shown.order:
+            sums[stack] += round(us * 1000)
+        whole = {stack: round(us * 1000) for stack, us in shown.stacks.items()}
+        assert len(shown.order) > len(sums) > 10
+        if len(shown.order) < 20_000:
+            assert sums == whole
+        else:  # of many, the earliest
+            assert len(shown.order) == 20_000 and sums <= Counter(whole) and path != DEMO
+
+
+def test_the_order_of_requests_is_that_of_their_begin() -> None:
+    recording = fusetools.open(DEMO)
+    rows = Columns(recording.requests())
+    waited = [row for row in zip(rows.begin_ns, rows.operation, rows.tid, rows.waits) if row[3]]
+    threads = dict.fromkeys(tid for _, _, tid, _ in sorted(waited))
+    assert threads
+    wanted = [op for tid in threads for _, op, of, _ in sorted(waited) if of == tid]
+    frames = [stack.split(";") for stack, _ in recording.stacks("requests").order]
+    queued = [stack for stack in frames if stack[-1] == "[queue]"]
+    assert [re.sub(r"\[FUSE (.*)\]", r"\1", stack[-2]) for stack in queued] == wanted
 
 
 @pytest.mark.parametrize("graph", ["off-cpu", "off-wake", "requests"])

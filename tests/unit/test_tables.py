@@ -188,6 +188,29 @@ def test_waits_are_those_of_the_flame_graph(
     assert {row["stack"]: row["time_ns"] for row in rows} == stacks
 
 
+def test_the_order_of_a_flame_graph_is_that_of_the_waits(recording: fusetools.Recording) -> None:
+    pa = pytest.importorskip("pyarrow")
+    threads: dict[int, list[dict[str, Any]]] = {}
+    waits = pa.table(recording.waits()).to_pylist()
+    for row in sorted(waits, key=lambda row: int(row["begin_ns"])):
+        threads.setdefault(row["tid"], []).append(row)
+    assert len(threads) > 2
+    wanted = []
+    for rows in threads.values():
+        last = None
+        for row in rows:
+            leaf = {"runnable": ";[runnable]", "preempted": ";[preempted]"}.get(row["state"], "")
+            leaf = ";[blocked or runnable]" if row["state"] == "blocked_or_runnable" else leaf
+            stack = ";".join(filter(None, (row["comm"], row["stack"]))) + leaf
+            if stack == last:
+                wanted[-1][1] += row["duration_ns"]
+            else:
+                wanted.append([stack, row["duration_ns"]])
+            last = stack
+    graph = recording.stacks("off-cpu")
+    assert [[stack, round(us * 1000)] for stack, us in graph.order] == wanted
+
+
 def test_filters(recording: fusetools.Recording) -> None:
     whole = Columns(recording.requests())
     middle = int(recording.counts().facts.seconds / 2 * 1e9)

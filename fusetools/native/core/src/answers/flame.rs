@@ -111,6 +111,8 @@ pub struct Flame {
     /// Stack "comm;outermost;…;innermost", and its weight.
     #[serde(serialize_with = "map")]
     pub stacks: Vec<(String, u64)>,
+    /// Stacks in time, thread after thread: index into `stacks` and weight, as of `Fold::order`.
+    pub order: Vec<(u32, u64)>,
     /// Samples, waits or requests shown; and the number of those without a recorded stack.
     pub shown: Amount,
     pub stackless: u64,
@@ -664,7 +666,7 @@ impl<'a> Engine<'a> {
             _ => self.frames.reach(stack, &self.spaces, pid),
         };
         self.flame.reaches(reach, period, false);
-        self.fold.add(node, period);
+        self.fold.add(node, period, (tid, ev.time));
     }
 
     /// Return the frame of a thread's name, without blanks, which would end it in folded text. A thread that the daemon
@@ -730,8 +732,11 @@ impl<'a> Engine<'a> {
             (name.to_string(), path, *origin == Origin::Kernel)
         });
         let (stacks, whole) = self.fold.stacks(&frames.names);
+        let mut order = self.fold.order();
+        order.retain(|(stack, _)| (*stack as usize) < stacks.len());
         Flame {
             stacks,
+            order,
             frames: listed.collect(),
             kernel: frames.kernel_named,
             user: frames.user_named,

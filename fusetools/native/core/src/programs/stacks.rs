@@ -26,6 +26,9 @@ pub const DEEPEST: usize = 1024;
 const MOST_NODES: usize = 1 << 22;
 /// Maximum size of all stacks as text, in bytes.
 const MOST_TEXT: usize = 1 << 30;
+/// Maximum number of entries from which the order in time is taken, and of entries in it.
+const MOST_ADDED: usize = 1 << 20;
+const MOST_ORDERED: usize = 20_000;
 
 /// Extent of a user stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -512,11 +515,22 @@ pub struct Fold {
     /// Caller, name, and the weight of exactly this stack.
     nodes: Vec<(u32, u32, u64)>,
     index: FxHashMap<(u32, u32), u32>,
+    /// What was added, for the order in time: the first `MOST_ADDED`.
+    added: Vec<Added>,
     /// There are too many different stacks: some are cut.
     pub full: bool,
 }
 
 pub const ROOT: u32 = u32::MAX;
+
+/// Weight of a stack of a thread, and where in time it begins, in ns on the recording's clock.
+#[derive(Clone, Copy)]
+struct Added {
+    tid: i32,
+    node: u32,
+    at: u64,
+    weight: u64,
+}
 
 impl Fold {
     /// Return the stack with one more frame.
@@ -540,10 +554,53 @@ impl Fold {
             .fold(node, |node, &name| self.below(node, name))
     }
 
-    pub fn add(&mut self, node: u32, weight: u64) {
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            node.2 = node.2.saturating_add(weight);
+    /// Add weight to a stack. `tid`, `at`: the thread, and its begin in ns on the recording's clock.
+    pub fn add(&mut self, node: u32, weight: u64, (tid, at): (i32, u64)) {
+        if let Some(known) = self.nodes.get_mut(node as usize) {
+            known.2 = known.2.saturating_add(weight);
+            if weight > 0 && self.added.len() < MOST_ADDED {
+                self.added.push(Added {
+                    tid,
+                    node,
+                    at,
+                    weight,
+                });
+            }
         }
+    }
+
+    /// Return the stacks in time, thread after thread by their first: each an index into `stacks()`, and its weight.
+    /// Equal neighbours are merged; of more than `MOST_ORDERED`, the earliest remain.
+    pub fn order(&self) -> Vec<(u32, u64)> {
+        let mut first = FxHashMap::default();
+        for added in &self.added {
+            let known = first.entry(added.tid).or_insert(added.at);
+            *known = added.at.min(*known);
+        }
+        let by_thread = |a: &Added| (first.get(&a.tid).copied(), a.tid, a.at);
+        let mut rows = self.added.clone();
+        rows.sort_by_key(by_thread);
+        rows.dedup_by(|next, row| {
+            let same = (next.tid, next.node) == (row.tid, row.node);
+            if same {
+                row.weight = row.weight.saturating_add(next.weight);
+            }
+            same
+        });
+        if rows.len() > MOST_ORDERED {
+            rows.sort_by_key(|row| row.at);
+            rows.truncate(MOST_ORDERED);
+            rows.sort_by_key(by_thread);
+        }
+        let mut place = vec![0_u32; self.nodes.len()];
+        let mut next = 0;
+        for (place, (.., weight)) in place.iter_mut().zip(&self.nodes) {
+            *place = next;
+            next += u32::from(*weight > 0);
+        }
+        let rows = rows.iter();
+        rows.filter_map(|row| Some((*place.get(row.node as usize)?, row.weight)))
+            .collect()
     }
 
     /// Return the stack of a node.

@@ -50,7 +50,7 @@ impl Engine<'_> {
             let node = self.below(node, "[outside of requests]");
             for (kind, ns) in OUTSIDE.iter().zip(call.outside).filter(|(_, ns)| *ns > 0) {
                 let node = self.below(node, &format!("[{}]", kind.replace('_', " ")));
-                self.fold.add(node, ns);
+                self.fold.add(node, ns, (call.tid, call.start));
             }
             self.flame.outside.add(call.rest());
             self.flame.shown.ns = self.flame.shown.ns.saturating_add(call.rest());
@@ -144,19 +144,19 @@ impl Engine<'_> {
                 Mark::End if before == Mark::Reply => "[reply]",
                 Mark::Reply | Mark::End => {
                     let read = before != Mark::Begin;
-                    self.served(node, served, read, at, to);
+                    self.served(node, served, read, (story.tid, at, to));
                     (at, before) = (to, mark);
                     continue;
                 }
                 _ => "[wakeup]",
             };
             let node = self.below(node, frame);
-            self.fold.add(node, to - at);
+            self.fold.add(node, to - at, (story.tid, at));
             (at, before) = (to, mark);
         }
         if at < end {
             let node = self.below(node, "[wakeup]");
-            self.fold.add(node, end - at);
+            self.fold.add(node, end - at, (story.tid, at));
         }
     }
 
@@ -165,53 +165,64 @@ impl Engine<'_> {
         self.fold.below(node, name)
     }
 
-    /// Add what the daemon did from `from` to `to`: its threads' waits; they ran the rest of the time. `read`: the
-    /// daemon had read the request by then.
-    fn served(&mut self, node: u32, served: &Served, read: bool, from: u64, to: u64) {
+    /// Add what the daemon did from `from` to `to` for a thread `tid`: its threads' waits; they ran the rest of the
+    /// time. `read`: the daemon had read the request by then.
+    fn served(&mut self, node: u32, served: &Served, read: bool, (tid, from, to): (i32, u64, u64)) {
         let callback = served.callback;
         let in_daemon = match callback {
             Some(name) => self.fold.below(node, name),
             None => self.below(node, "[daemon]"),
         };
         let mut at = from;
-        let mut unknown = 0;
+        let mut unknown = Vec::new();
         for worked in &served.worked {
             let since = worked.from.clamp(at, to);
             let until = worked.to.clamp(since, to);
-            unknown += since - at;
+            unknown.push((at, since - at));
             at = until;
-            let mut ran = until - since;
+            let mut slept = Vec::new();
             for wait in &worked.waits {
                 let wait = wait.part(since, until, ());
-                ran = ran.saturating_sub(wait.to - wait.from);
+                slept.push((wait.from, wait.to));
                 let names = self.frames.of(wait.stack, &self.spaces, wait.pid);
                 let below = self.frames.below(&names, callback);
                 let node = self.fold.path(in_daemon, &names[below..]);
+                let mut begin = wait.from;
                 for (state, ns) in wait.parts().into_iter().filter(|(_, ns)| *ns > 0) {
                     self.flame.add_state(state, ns);
                     let node = match frame_of(state) {
                         Some(frame) => self.below(node, frame),
                         None => node,
                     };
-                    self.fold.add(node, ns);
+                    self.fold.add(node, ns, (tid, begin));
+                    begin += ns;
                 }
             }
-            if ran > 0 {
+            let waited = slept.iter().map(|(from, to)| to - from).sum();
+            let mut left = (until - since).saturating_sub(waited);
+            if left > 0 {
                 let node = match worked.whole {
                     true => self.below(in_daemon, "[on CPU]"),
                     false => in_daemon,
                 };
-                self.fold.add(node, ran);
+                let mut ran = since;
+                for (from, to) in slept {
+                    let ns = from.saturating_sub(ran).min(left);
+                    self.fold.add(node, ns, (tid, ran));
+                    left -= ns;
+                    ran = ran.max(to);
+                }
+                self.fold.add(node, left, (tid, ran));
             }
         }
-        unknown += to - at;
-        if unknown > 0 {
+        unknown.push((at, to - at));
+        for (at, ns) in unknown.into_iter().filter(|(_, ns)| *ns > 0) {
             let frame = match read {
                 true => "[daemon, thread unknown]",
                 false => "[queue or daemon]",
             };
             let node = self.below(node, frame);
-            self.fold.add(node, unknown);
+            self.fold.add(node, ns, (tid, at));
         }
     }
 }

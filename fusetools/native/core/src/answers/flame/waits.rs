@@ -302,7 +302,7 @@ impl Engine<'_> {
                 let frame = self.frames.name(frame, Origin::Other);
                 node = self.fold.below(node, frame);
             }
-            self.fold.add(node, ns);
+            self.fold.add(node, ns, (wait.tid, begin));
             self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
             if wait.note == Who::Daemon {
                 self.flame.daemons = self.flame.daemons.saturating_add(ns);
