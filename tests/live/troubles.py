@@ -188,16 +188,17 @@ def quota(stage: Stage) -> Set:
 
 
 def quota_group(stage: Stage, pid: int, share: float = 0.2) -> Path:
-    """Give a process a cgroup with a CPU quota."""
-    for root, period, amount in (
-        (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_period_us", "cpu.cfs_quota_us"),
-        (Path("/sys/fs/cgroup"), "", "cpu.max"),
+    """Give a process a cgroup with a CPU quota, which alone limits it: other programs wait."""
+    for root, period, amount, weight, most in (
+        (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.shares", 262144),
+        (Path("/sys/fs/cgroup"), "", "cpu.max", "cpu.weight", 10000),
     ):
         group = root / f"troubles-{os.getpid()}"
         if not (root / "cgroup.procs").exists():
             continue
         group.mkdir()
         stage.stack.callback(_remove, root, group)
+        (group / weight).write_text(str(most))
         if period:
             (group / period).write_text("100000")
             (group / amount).write_text(str(int(share * 100000)))
