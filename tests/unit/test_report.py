@@ -725,3 +725,12 @@ def test_it_prints(written: Path, driver: Driver, tmp_path: Path) -> None:
     printed = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
     pdf = base64.b64decode(printed["data"])
     assert pdf.startswith(b"%PDF") and 5 < len(re.findall(rb"/Type\s*/Page\b", pdf)) < 60
+
+
+def test_a_small_report_has_six_pages(driver: Driver, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render(report([DEMO])), encoding="utf-8")
+    see(driver, page, 1200)
+    printed = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
+    pages = re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"]))
+    assert len(pages) <= 6

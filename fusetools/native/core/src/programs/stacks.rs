@@ -515,7 +515,7 @@ pub struct Fold {
     /// Caller, name, and the weight of exactly this stack.
     nodes: Vec<(u32, u32, u64)>,
     index: FxHashMap<(u32, u32), u32>,
-    /// What was added, for the order in time: the first `MOST_ADDED`.
+    /// Weights that were added, for the order in time: the first `MOST_ADDED`.
     added: Vec<Added>,
     /// There are too many different stacks: some are cut.
     pub full: bool,
