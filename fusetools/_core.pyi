@@ -631,7 +631,6 @@ class Why(Answer):
 
 class Export(Answer):
     rows: int
-    servants: list[tuple[int, int]]  # (PID, TID) of the daemons' threads
 
 class Interval(TypedDict):
     # Row, with `connection` and sums of ns: `total`, `waited`, `queue`, `daemon`; `queued`: number
@@ -872,8 +871,13 @@ def export(
     filters: Filters,
     output: str | PathLike[str],
     form: str,
+    named: tuple[Mapping[int, str], Mapping[int, str]],
+    states: tuple[Rows, Ask] | None = None,
 ) -> Export:
-    """Write all requests to a file: "perfetto", "csv" or "json". The caller writes its end."""
+    """Write all requests to a file: "perfetto", "csv" or "json". The caller writes the end of JSON.
+
+    ``named``: mount points by connection, and daemons by PID. ``states``: of a trace, the rows and
+    the question for the states of threads."""
 
 def graph(path: str | PathLike[str], catalogue: Rows, filters: Filters, calls: bool) -> Graph:
     """Return the call tree of kernel functions and, if ``calls``, all single calls."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools import core
 from fusetools.answers.filters import Filters
+from fusetools.answers.flame import prepare
 from fusetools.answers.requests import Names, RequestQuery
 from fusetools.answers.source import Source
+from fusetools.errors import Error
 from fusetools.host.files import by_descriptor
 from fusetools.output import Output
 from fusetools.results.envelope import envelope
@@ -26,12 +26,17 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
 
     The file appears once it is complete; after an error there is none."""
     query = RequestQuery(source)
+    names = query.names
+    states, without = _states(source, filters) if form == "perfetto" else (None, "")
 
     def rows(descriptor: int) -> tuple[core.native.Export, Facts]:
-        answer, facts = query(core.native.export, filters, str(by_descriptor(descriptor)), form)
-        os.lseek(descriptor, 0, os.SEEK_END)
-        with open(descriptor, "w", encoding="ascii", closefd=False) as file:
-            file.write(_end(answer, form, query.names, facts))
+        to = str(by_descriptor(descriptor))
+        named = (names.mounts, names.daemons)
+        answer, facts = query(core.native.export, filters, to, form, named, states)
+        if form == "json":
+            os.lseek(descriptor, 0, os.SEEK_END)
+            with open(descriptor, "w", encoding="ascii", closefd=False) as file:
+                file.write(_end(answer, names, facts))
         return answer, facts
 
     with Output(str(path)) as target:
@@ -42,36 +47,28 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
             with tempfile.TemporaryFile() as file:
                 answer, facts = rows(file.fileno())
                 file.seek(0)
-                shutil.copyfileobj(codecs.getreader("utf-8")(file), target.stream)
-    return Exported(str(path), answer["rows"], facts)
+                target.stream.flush()
+                shutil.copyfileobj(file, target.stream.buffer)
+    return Exported(str(path), answer["rows"], without, facts)
 
 
-def _end(answer: core.native.Export, form: str, names: Names, facts: Facts) -> str:
-    """Return the text after the last row."""
-    if form == "csv":
-        return ""
-    if form == "json":
-        mounts = {str(connection): path for connection, path in names.mounts.items()}
-        rest = {"first_ns": answer["first"], "connections": mounts, **envelope("export", facts)}
-    else:
-        rest = {"displayTimeUnit": "ns", "otherData": {"recording": facts.name}}
-    events = trace_end(answer["servants"], names) if form == "perfetto" else ""
-    return f"{events}\n], {json.dumps(rest)[1:]}\n"
+def _states(
+    source: Source, filters: Filters
+) -> tuple[tuple[list[core.native.Probe], core.native.Ask] | None, str]:
+    """Return the question for the states of threads, or why the recording has none."""
+    # A thread's state does not depend on the selected requests.
+    span = Filters(start_ns=filters.start_ns, end_ns=filters.end_ns)
+    try:
+        rows, ask = prepare(source, "off-cpu", (), (), span, (), True, None, None)
+    except Error as error:
+        return None, error.what
+    if ask["graph"] != "off-cpu":
+        return None, f"{source.path.name} holds no switches of tasks"
+    return (rows, ask), ""
 
 
-def trace_end(servants: Iterable[tuple[int, int]], names: Names) -> str:
-    """Return a trace's metadata events: names and order of the daemons' processes and threads."""
-    events = []
-    for pid in sorted({pid for pid, _ in servants}):
-        name = {"name": names.daemons.get(pid) or "daemon"}
-        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name})
-        order = {"sort_index": 1}
-        events.append(
-            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": pid, "args": order}
-        )
-        events += [
-            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": name}
-            for owner, tid in servants
-            if owner == pid
-        ]
-    return "".join(",\n" + json.dumps(event) for event in events)
+def _end(answer: core.native.Export, names: Names, facts: Facts) -> str:
+    """Return the text after the last object."""
+    mounts = {str(connection): path for connection, path in names.mounts.items()}
+    rest = {"first_ns": answer["first"], "connections": mounts, **envelope("export", facts)}
+    return f"\n], {json.dumps(rest)[1:]}\n"

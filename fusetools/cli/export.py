@@ -12,6 +12,8 @@ from fusetools.cli.options import FilterOptions, filters, opened, request_option
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_BY_NAME = {".csv": "csv", ".json": "json", ".perfetto-trace": "perfetto", ".pftrace": "perfetto"}
+
 
 @click.command()
 @request_options
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     "form",
     type=click.Choice(["perfetto", "csv", "json"]),
     help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json)."
-    "  [default: csv or json by FILE's name]",
+    "  [default: by FILE's name]",
 )
 @click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
 def command(path: str, form: str | None, output: str, **options: Unpack[FilterOptions]) -> None:
@@ -28,9 +30,10 @@ def command(path: str, form: str | None, output: str, **options: Unpack[FilterOp
     from fusetools.output import Output
 
     if form is None:
-        form = Path(output).suffix[1:]
-        if form not in ("csv", "json"):
-            raise click.UsageError(f"--format is needed: {output} ends in neither .csv nor .json")
+        form = _BY_NAME.get(Path(output).suffix)
+        if form is None:
+            known = ", ".join(_BY_NAME)
+            raise click.UsageError(f"--format is needed: {output} ends in none of {known}")
     Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":
@@ -39,3 +42,5 @@ def command(path: str, form: str | None, output: str, **options: Unpack[FilterOp
 
         size = plural(result.requests, "request")
         click.echo(f"fusetools: {printable(output)}: {size}", err=True)
+        if result.stateless:
+            click.echo(f"  no states of threads: {printable(result.stateless)}", err=True)

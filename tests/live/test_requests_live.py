@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import affairs
+import perfetto_trace
 import pytest
-import trace_format
 from columns import Columns
 from recording import recorded
 from sample import BUILD, Mounter, SampleMount
@@ -275,21 +275,18 @@ def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Pa
 def test_the_trace_of_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("--kernel-cache=1")
     recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} mixed {mount.path}")
-    exported = recording.export(str(tmp_path / "trace.json"), "perfetto")
-    trace = json.loads((tmp_path / "trace.json").read_text())
+    path = tmp_path / "trace.pftrace"
+    exported = recording.export(str(path), "perfetto")
+    trace = perfetto_trace.decode(path)
     stories = Columns(recording.requests())
-    assert exported.requests == len(stories.begin_ns)
-    trace_format.check(trace["traceEvents"])
-    phases = Counter(e["ph"] for e in trace["traceEvents"])
-    begun = (stories.begin_ns > 0) & ((stories.waits == 1) | (stories.syscall != ""))
-    served = int((begun & (stories.daemon_tid >= 0) & (stories.read_ns > 0)).sum())
-    assert phases["s"] == phases["f"] == served
-    spans = [e for e in trace["traceEvents"] if e["ph"] == "X" and "args" in e]
-    on_daemon = [e for e in spans if e["pid"] == mount.pid]
-    done = (stories.callback_return_ns > 0) | (stories.end_ns > 0)
-    assert len(on_daemon) == int(((stories.read_ns > 0) & done).sum())
-    waited = int((stories.waits[stories.end_ns > 0] == 1).sum())
-    assert len(spans) - len(on_daemon) + phases["b"] == int(
-        ((stories.begin_ns > 0) & (stories.end_ns > 0)).sum()
-    )
-    assert len(spans) - len(on_daemon) <= waited
+    assert exported.requests == len(stories.begin_ns) and not exported.stateless
+    made = (stories.begin_ns > 0) & (stories.until_ns > 0) & (stories.tid >= 0)
+    assert len(trace.of("request")) == int(made.sum())
+    served = (stories.read_ns > 0) & (stories.daemon_tid >= 0)
+    in_hand = trace.of("daemon")
+    assert len(in_hand) == int(served.sum())
+    assert {trace.task(one)[0] for one in in_hand} == {mount.pid}
+    led = Counter(tuple(one.category for one in flow[:2]) for flow in trace.flows.values())
+    assert led["request", "daemon"] == int((made & served).sum())
+    callers = {trace.task(one)[1] for one in trace.of("request")}
+    assert callers & {trace.task(one)[1] for one in trace.of("blocked")}

@@ -16,9 +16,9 @@ from typing import Any
 import data
 import golden
 import numpy as np
+import perfetto_trace
 import pytest
 import script
-import trace_format
 from columns import Columns
 from fixtures import Invoke
 
@@ -537,49 +537,142 @@ def test_rows_are_the_stories(
     assert objects["recording"]["requests"]["matched"] == len(rows)
 
 
-def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
-    """By the rules of the Trace Event Format."""
-    trace = json.loads(exported(run, tmp_path, DEMO, "perfetto"))
-    stories = Columns(fusetools.open(DEMO).requests())
-    events = trace["traceEvents"]
-    trace_format.check(events)
+def traced(run: Invoke, tmp_path: Path, path: Path, *args: str) -> perfetto_trace.Decoded:
+    out = tmp_path / "out.pftrace"
+    result = run("export", "-i", str(path), "-o", str(out), *args)
+    assert result.exit_code == 0, result.output
+    return perfetto_trace.decode(out)
 
-    # Each request is a span of its caller with its begin and duration, and a span of its daemon.
-    waited = stories.waits == 1
-    session = fusetools.open(DEMO).session
-    workload, samplefs = session.workload_pid, session.mounts[0].daemon_pid
-    caller = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == workload]
-    daemon = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == samplefs]
-    by_number = {e["args"]["unique"]: e for e in caller}
-    first = round(caller[0]["ts"] * 1000) - int(stories.begin_ns[0])
-    whole, released = len(waited), int((~waited).sum())
-    assert len(by_number) == waited.sum() and len(daemon) == whole > 300 and released > 30
-    for unique, begin, runs in zip(stories.unique, stories.begin_ns, stories.runs_ns):
-        if int(unique) in by_number:
-            e = by_number[int(unique)]
-            assert round(e["ts"] * 1000) == int(begin) + first
-            assert round(e["dur"] * 1000) == int(runs - begin)
-    assert sum(e["ph"] == "b" for e in events) == sum(e["ph"] == "e" for e in events) == released
 
-    # A flow's points go from the caller to the daemon and back, in time order.
-    flows: dict[int, list[tuple[float, str, int]]] = {}
-    for e in events:
-        if e["ph"] in "stf":
-            flows.setdefault(e["id"], []).append((e["ts"], e["ph"], e["pid"]))
-    assert len(flows) == whole
-    shapes = Counter(tuple((ph, pid) for _, ph, pid in sorted(points)) for points in flows.values())
+def test_a_trace_has_the_requests_of_count_and_the_stages_of_stages(
+    run: Invoke, tmp_path: Path
+) -> None:
+    trace = traced(run, tmp_path, DEMO)
+    recording = fusetools.open(DEMO)
+    requests = Counter(one.args["operation"] for one in trace.of("request"))
+    counted = recording.counts(layers=["request"]).counts
+    assert requests == {count.operation: count.count for count in counted if count.count}
+
+    around, within = {}, Counter[tuple[str, str]]()
+    for one in trace.slices:  # in the order of time, so stages follow their request
+        if one.category == "request":
+            around[one.track] = one.args["operation"]
+        elif one.category == "stage":
+            within[around[one.track], one.name] += one.ns
+    stages = {
+        (group.operation, stage.name): stage.total_ns
+        for group in recording.stages().operations
+        for stage in group.stages
+        if stage.total_ns
+    }
+    assert {key: ns for key, ns in within.items() if ns} == stages and len(stages) > 30
+
+    # The daemon's slices are its requests, by the text of perf script.
+    session = recording.session
+    samplefs = session.mounts[0].daemon_pid
+    in_hand = trace.of("daemon")
+    assert {trace.task(one)[0] for one in in_hand} == {samplefs}
+    assert Counter(one.args["unique"] for one in in_hand) == Counter(
+        one.args["unique"] for one in trace.of("request")
+    )
+    names = {track.name for track in trace.tracks.values() if track.pid and not track.tid}
+    assert names == {"grep", "samplefs"}
+
+    # A flow leads from the caller to the daemon, and back to a caller that waited.
+    waited = Columns(recording.requests()).waits == 1
+    shapes = Counter(tuple(one.category for one in flow) for flow in trace.flows.values())
     assert shapes == {
-        (("s", workload), ("t", samplefs), ("f", workload)): whole - released,
-        (("s", workload), ("f", samplefs)): released,  # nobody waits for these
+        ("request", "daemon", "stage"): int(waited.sum()),
+        ("request", "daemon"): int((~waited).sum()),
     }
-    # A system call that made requests appears once.
-    calls = [e for e in events if e["ph"] == "X" and e["name"] == "newfstatat"]
-    assert len(calls) == int(((stories.sys_enter_ns > 0) & (stories.syscall == "newfstatat")).sum())
-    names = {
-        (e["name"], e["tid"]): e["args"]["name"] for e in events if "name" in e.get("args", {})
+
+
+def test_a_traces_threads_run_and_wait_as_perf_script_says(run: Invoke, tmp_path: Path) -> None:
+    trace = traced(run, tmp_path, DEMO)
+    threads = {trace.task(one)[1] for one in trace.of("running")}
+    since: dict[int, int] = {}
+    left: dict[int, int] = {}
+    ran, off = Counter[int](), Counter[int]()
+    for e in script.events(DEMO):
+        if e.name == "sched:sched_switch":
+            prev, next_ = e.number("prev_pid"), e.number("next_pid")
+            if prev in since:
+                ran[prev] += e.time - since.pop(prev)
+            left[prev] = e.time
+            since[next_] = e.time
+            if next_ in left:
+                off[next_] += e.time - left.pop(next_)
+    told = Counter[int]()
+    for one in trace.of("running"):
+        told[trace.task(one)[1]] += one.ns
+    assert len(threads) >= 3 and told == {tid: ran[tid] for tid in threads}
+
+    states = ("blocked", "runnable", "preempted", "blocked_or_runnable")
+    told = Counter()
+    by_state = Counter[tuple[int, str]]()
+    for one in trace.of(*states):
+        told[trace.task(one)[1]] += one.ns
+        by_state[trace.task(one)[1], one.category] += one.ns
+    ends = {one.end for one in trace.of(*states)}
+    last = max(ends)
+    for tid in threads:  # a wait that the recording cuts off counts until its end
+        assert told[tid] in (off[tid], off[tid] + last - left.get(tid, last)), tid
+    waits = Columns(fusetools.open(DEMO).waits(everything=True))
+    table = Counter[tuple[int, str]]()
+    for tid, state, ns in zip(waits.tid, waits.state, waits.duration_ns):
+        if int(tid) in threads:
+            table[int(tid), str(state)] += int(ns)
+    assert by_state == table
+
+    # Each wait that ended has a waker, and a stack that shows in what it waited.
+    blocked = trace.of("blocked")
+    assert sum("waker" in one.args for one in blocked) > 0.9 * len(blocked) > 100
+    assert all(one.name.removeprefix("blocked in ") in one.stack for one in blocked if one.stack)
+    assert any(one.name == "blocked in request_wait_answer" for one in blocked)
+
+
+def test_a_traces_counters_are_the_requests_in_the_queue(run: Invoke, tmp_path: Path) -> None:
+    trace = traced(run, tmp_path, DEMO)
+    rows = list(csv.DictReader(io.StringIO(exported(run, tmp_path, DEMO, "csv"))))
+    found = {trace.tracks[uuid].name.split()[0]: values for uuid, values in trace.counters.items()}
+    assert sorted(found) == ["busy", "queued"]
+    for name, area in [
+        ("queued", sum(int(row["read_ns"]) - int(row["begin_ns"]) for row in rows)),
+        ("busy", None),
+    ]:
+        values = found[name]
+        assert values == sorted(values) and values[-1][1] == 0
+        assert all(value != after for (_, value), (_, after) in zip(values, values[1:]))
+        if area is not None:
+            spans = zip(values, values[1:])
+            assert sum(value * (to - at) for (at, value), (to, _) in spans) == area
+    (mount,) = fusetools.open(DEMO).queue().mounts
+    assert max(value for _, value in found["busy"]) == mount.whole.most_busy
+    assert {track.name for track in trace.tracks.values() if track.counter} == {
+        f"{what} {mount.mount}" for what in ("queued requests", "busy threads")
     }
-    assert names["process_name", workload] == "grep"
-    assert names["process_name", samplefs] == "samplefs"
+
+
+def test_a_trace_without_switches_says_so(run: Invoke, tmp_path: Path) -> None:
+    path = data.unpack("kernels/5.10.0-46-amd64/recording/perf.data.zst", tmp_path / "perf.data")
+    plain = _core.describe(str(path))["events"]
+    out = tmp_path / "out.perfetto-trace"
+    result = run("export", "-i", str(path), "-o", str(out))
+    has_states = bool(perfetto_trace.decode(out).of("running"))
+    assert (
+        has_states == ("sched:sched_switch" in plain) != ("no states of threads" in result.output)
+    )
+
+
+def test_a_trace_of_selected_callers(run: Invoke, tmp_path: Path) -> None:
+    trace = traced(run, tmp_path, DEMO, "--comm", "nobody")
+    assert not trace.of("request", "daemon", "syscall")
+    # The states of the daemon do not depend on the selected callers.
+    assert {trace.tracks[one.track].name for one in trace.slices} == {"on CPU", "off CPU"}
+    printed = run("export", "-i", str(DEMO), "--format", "perfetto", "-o", "-").stdout_bytes
+    out = tmp_path / "printed"
+    out.write_bytes(printed)
+    assert len(perfetto_trace.decode(out).of("request")) > 300
 
 
 def test_export_printed_and_into_nothing(run: Invoke) -> None:
@@ -632,9 +725,8 @@ def test_kernels(kernel: str, tmp_path: Path, run: Invoke) -> None:
     assert {name: e for name, (_, e) in errors.items() if e} == {"flush": (("ENOSYS", 1),)}
     (mount,) = recording.queue().mounts
     assert mount.requests == 31 and mount.total_ns == sum(of_request(r) for r in requests)
-    trace = json.loads(exported(run, tmp_path, path, "perfetto"))["traceEvents"]
-    trace_format.check(trace)
-    assert len({e["args"]["unique"] for e in trace if "unique" in e.get("args", {})}) == 31
+    trace = traced(run, tmp_path, path)
+    assert len({one.args["unique"] for one in trace.of("request", "daemon")}) == 31
 
 
 def test_opcodes_without_a_name_are_shown_by_number(tmp_path: Path, run: Invoke) -> None:

@@ -1,14 +1,10 @@
-//! Single requests with the names of files: the slowest, those with a number, errors, the queue, and export.
+//! Single requests with the names of files: the slowest, those with a number, errors, and the queue.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 
 use fusetools_core::answers::daemons::{states, State};
-use fusetools_core::answers::export::{Form, Rows};
 use fusetools_core::answers::outcomes::Outcomes;
-use fusetools_core::answers::perfetto::Trace;
 use fusetools_core::answers::queue::{Part, Queue, Queues};
 use fusetools_core::answers::replay::Replay;
 use fusetools_core::answers::slowest::{Numbered, Slowest};
@@ -35,8 +31,8 @@ use crate::{filters_of, meaning, read_error, Row, Text};
 
 /// Parts of a query about requests.
 pub(crate) struct Question {
-    reader: Reader,
-    path: PathBuf,
+    pub(crate) reader: Reader,
+    pub(crate) path: PathBuf,
     catalogue: Vec<Meaning>,
     filters: Filters,
 }
@@ -262,47 +258,6 @@ pub fn queue<'py>(
     });
     let mounts = mounts.collect();
     Told::new(&info, counts, Mounts { mounts }).python(py)
-}
-
-#[derive(Serialize)]
-struct Export {
-    rows: u64,
-    /// (PID, TID) of the daemons' threads.
-    servants: Vec<(i32, i32)>,
-}
-
-#[pyfunction]
-pub fn export<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    catalogue: Vec<Row>,
-    filters: Bound<'py, PyDict>,
-    output: PathBuf,
-    form: &str,
-) -> PyResult<Bound<'py, PyDict>> {
-    let question = Question::new(path, catalogue, &filters)?;
-    let arch = question.reader.arch();
-    let file = BufWriter::new(File::create(&output)?);
-    let (info, counts, rows, servants) = match form {
-        "perfetto" => {
-            let first = question.reader.scan(&[], &mut |_| {});
-            let first = first
-                .map_err(|error| read_error(&question.path, error))?
-                .first;
-            let mut trace = Trace::new(file, arch.as_deref(), first);
-            let (info, counts, _) = question.tell(py, &mut trace)?;
-            let (rows, servants) = trace.finish()?;
-            (info, counts, rows, servants)
-        }
-        "csv" | "json" => {
-            let form = if form == "csv" { Form::Csv } else { Form::Json };
-            let mut rows = Rows::new(file, form, arch.as_deref());
-            let (info, counts, _) = question.tell(py, &mut rows)?;
-            (info, counts, rows.finish()?, Vec::new())
-        }
-        other => return Err(PyValueError::new_err(format!("no such form: {other}"))),
-    };
-    Told::new(&info, counts, Export { rows, servants }).python(py)
 }
 
 /// Return the selection: regular expressions of operations, minimum ns, regular expression for full paths. `mounts`: mount points by

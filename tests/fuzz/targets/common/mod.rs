@@ -23,7 +23,7 @@ use fusetools_core::requests::named::{tell, Listener};
 use fusetools_core::requests::wanted::Wanted;
 use fusetools_core::operations::{Arch, Operations};
 use fusetools_core::answers::outcomes::Outcomes;
-use fusetools_core::answers::perfetto::Trace;
+use fusetools_core::answers::perfetto::{Session, Trace};
 use fusetools_core::answers::queue::Queues;
 use fusetools_core::answers::slowest::Slowest;
 use fusetools_core::answers::stages::{stages, By};
@@ -265,8 +265,11 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
             rows.finish().expect("memory");
         }
         11 => {
-            let mut trace = Trace::new(Vec::new(), arch.as_deref(), 1000);
+            let session = Session { served: filters.daemons.clone(), ..Session::default() };
+            let mut trace = Trace::new(Vec::new(), arch.as_deref(), session, asleep(reader));
             listen(&mut trace);
+            let selection = Selection { graph: Graph::OffCpu, all: true, filters, ..Selection::default() };
+            fusetools_core::answers::flame::states(reader, catalogue, &selection, &mut |state| trace.state(state)).expect("a scan");
             trace.finish().expect("memory");
         }
         12 => drop(states(reader, catalogue, filters).expect("a scan")),

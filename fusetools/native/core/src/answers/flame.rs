@@ -207,18 +207,24 @@ pub fn flame(
     Ok((info, flame))
 }
 
-/// Part of a wait, in one state.
+/// Part of a wait, in one state, or a span on a CPU.
 pub struct Waited<'a> {
+    /// -1: the process had ended.
     pub pid: i32,
     pub tid: i32,
     pub who: Who,
-    pub state: State,
+    /// None: it ran (only from `states`).
+    pub state: Option<State>,
     /// Begin in ns on the recording's clock, and duration in ns.
     pub begin: u64,
     pub ns: u64,
     /// Thread's name, and the stack below it, outermost function first; empty if it was not recorded.
     pub comm: &'a str,
     pub stack: &'a str,
+    /// Number of the stack: the same for equal ones.
+    pub node: u32,
+    /// Thread that ended the wait, and its name; None if it was not seen.
+    pub waker: Option<(i32, &'a str)>,
 }
 
 /// Read a recording, and hand on each wait that `Graph::OffCpu` would show, as soon as it is known to be shown.
@@ -228,8 +234,32 @@ pub fn waits(
     selection: &Selection,
     tell: &mut dyn FnMut(&Waited),
 ) -> Result<(), Error> {
+    hand_on_each(reader, catalogue, selection, None, tell)
+}
+
+/// Do the same as `waits`, and hand on the spans in which threads of the workload and of daemons ran, too. A span whose
+/// begin or end was not seen is left out. A thread's waits come in the order of time, and so do the spans in which it
+/// ran.
+pub fn states(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    selection: &Selection,
+    tell: &mut dyn FnMut(&Waited),
+) -> Result<(), Error> {
+    let running = Some(FxHashMap::default());
+    hand_on_each(reader, catalogue, selection, running, tell)
+}
+
+fn hand_on_each(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    selection: &Selection,
+    running: Option<FxHashMap<i32, u64>>,
+    tell: &mut dyn FnMut(&Waited),
+) -> Result<(), Error> {
     let mut engine = Engine::new(reader, catalogue, selection)?;
     engine.each = true;
+    engine.running = running;
     let info = reader.scan(catalogue, &mut |batch| {
         engine.push(&batch);
         engine.hand_on(tell);
@@ -317,7 +347,9 @@ struct Engine<'a> {
     flame: Flame,
     /// Single waits are wanted; and those since the last batch, each with its stack.
     each: bool,
-    waited: Vec<(Waited<'static>, u32)>,
+    waited: Vec<(Waited<'static>, Option<(i32, u32)>)>,
+    /// Begin of the running spans by thread, if they are wanted.
+    running: Option<FxHashMap<i32, u64>>,
 }
 
 impl<'a> Engine<'a> {
@@ -400,16 +432,24 @@ impl<'a> Engine<'a> {
             flame: Flame::default(),
             each: false,
             waited: Vec::new(),
+            running: None,
         })
     }
 
     fn hand_on(&mut self, tell: &mut dyn FnMut(&Waited)) {
-        for (wait, node) in std::mem::take(&mut self.waited) {
-            let stack = self.fold.stack(node, &self.frames.names);
+        let mut waited = std::mem::take(&mut self.waited);
+        if self.running.is_some() {
+            // Parts of a wait for several requests come in another order.
+            waited.sort_by_key(|(wait, _)| wait.begin);
+        }
+        for (wait, waker) in waited {
+            let stack = self.fold.stack(wait.node, &self.frames.names);
             let (comm, stack) = stack.split_once(';').unwrap_or((&stack, ""));
+            let name = |(tid, comm): (i32, u32)| (tid, &*self.frames.names[comm as usize].0);
             tell(&Waited {
                 comm,
                 stack,
+                waker: waker.map(name),
                 ..wait
             });
         }

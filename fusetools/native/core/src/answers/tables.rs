@@ -346,7 +346,7 @@ pub fn waits(path: PathBuf, catalogue: Vec<Meaning>, selection: flame::Selection
                 if rows.unwanted {
                     return;
                 }
-                let state = STATES.iter().find(|(state, _)| *state == wait.state);
+                let state = STATES.iter().find(|(state, _)| Some(*state) == wait.state);
                 let values: [Value<'_>; COLUMNS.len()] = [
                     Value::Text(wait.who.name()),
                     Value::text(wait.comm),

@@ -21,6 +21,7 @@ impl Engine<'_> {
             // It ran, though its switch-in was not recorded.
             self.on(prev, ev.time);
         }
+        self.ran(ev, prev, next);
         self.switched.extend([prev, next]);
         let pid = if ev.tid == prev { ev.pid } else { -1 };
         let stitch = self.stitch.as_ref();
@@ -39,6 +40,37 @@ impl Engine<'_> {
                 note.node = self.fold.below(ROOT, comm);
             }
             self.off.out(pid, prev, ev.time, state, note);
+        }
+    }
+
+    /// Note a span of `prev` on a CPU, if such are wanted, and the begin of one of `next`.
+    fn ran(&mut self, ev: &Ev, prev: i32, next: i32) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let since = running.remove(&prev);
+        running.insert(next, ev.time);
+        let pid = if ev.tid == prev { ev.pid } else { -1 };
+        let Some(since) = since.filter(|_| prev > 0) else {
+            return;
+        };
+        let who = self.who(pid);
+        let (begin, end) = (since.max(self.window.0), ev.time.min(self.window.1));
+        if begin < end && (who != Who::Other || self.unknown() || pid < 0) {
+            let comm = self.comm(pid, prev);
+            let ran = Waited {
+                pid,
+                tid: prev,
+                who,
+                state: None,
+                begin,
+                ns: end - begin,
+                comm: "",
+                stack: "",
+                node: self.fold.below(ROOT, comm),
+                waker: None,
+            };
+            self.waited.push((ran, None));
         }
     }
 
@@ -282,17 +314,21 @@ impl Engine<'_> {
                 continue;
             }
             if self.each {
+                let waker = wait.waker.filter(|waker| waker.tid > 0);
+                let waker = waker.map(|waker| (waker.tid, self.comm(waker.pid, waker.tid)));
                 let wait = Waited {
                     pid: wait.pid,
                     tid: wait.tid,
                     who: wait.note,
-                    state,
+                    state: Some(state),
                     begin,
                     ns,
                     comm: "",
                     stack: "",
+                    node: stack,
+                    waker: None,
                 };
-                self.waited.push((wait, stack));
+                self.waited.push((wait, waker));
             }
             let mut node = stack;
             if offwake {

@@ -112,6 +112,11 @@ impl Stage {
         usize::from(self.from) >= BEGIN && usize::from(self.to) <= END
     }
 
+    /// Return whether it begins with the request's end: its caller runs again.
+    pub(crate) fn is_the_callers_again(&self) -> bool {
+        usize::from(self.from) == END
+    }
+
     /// Return how the stage's thread spent the time, in ns; None if unknown.
     ///
     /// Queue: no thread free; that thread without a CPU; one being woken up. Daemon: asleep; runnable without a CPU;
@@ -288,6 +293,14 @@ impl Cut {
             self.total -= taken;
         }
         self
+    }
+
+    /// Return the ns of the stages before the request's begin.
+    pub(crate) fn before_begin(&self) -> u64 {
+        let before = self
+            .pieces()
+            .filter(|piece| usize::from(piece.stage.to) <= BEGIN);
+        before.map(|piece| piece.ns).sum()
     }
 
     pub fn stages(&self) -> impl Iterator<Item = (Stage, u64)> + '_ {
