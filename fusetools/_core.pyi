@@ -680,6 +680,21 @@ def elf_stepped(path: str | PathLike[str], offsets: Sequence[int]) -> list[int]:
     none.
     """
 
+def elf_exported(
+    path: str | PathLike[str], name: str
+) -> tuple[list[tuple[int, int, int]], int | None]:
+    """Return (segments of code, virtual address of the variable ``name`` that the file exports).
+
+    A segment is (virtual address, size in the file, offset in it). None: it exports no such
+    variable.
+    """
+
+def elf_starts(path: str | PathLike[str], addresses: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return those virtual addresses at which a function starts, by the file's unwind tables.
+
+    Each is (address, size, file offset for a uprobe, as from `elf_functions`).
+    """
+
 def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
     """Return the share of functions with a frame pointer, of those that use its register.
 

@@ -47,7 +47,7 @@ def bundled(
     scopes = {event.name: replace(event, name="") for event in plan.events}
     alike: dict[tuple[object, ...], list[_Bundle]] = defaultdict(list)
     for probe in plan.probes:
-        if not probe.in_kernel and probe.recorded_as in scopes:
+        if not probe.in_kernel and not probe.by_opcode and probe.recorded_as in scopes:
             types = {name: value.rpartition(":")[2] for name, value in probe.arguments}
             fixed = {n: t for n, t in types.items() if not (padded and _NUMBER.fullmatch(t))}
             group = probe.event.partition(":")[0]

@@ -13,7 +13,7 @@ from fusetools.host.words import event_name
 from fusetools.names import CALIBRATION
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.daemons import Target, by_program, no_calls, served_by, shared
-from fusetools.plan.events import RETURN, Probe
+from fusetools.plan.events import NUMBER, RETURN, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, OFFSET, Group
 from fusetools.plan.registers import fetch
 from fusetools.plan.returns import no_returns
@@ -151,7 +151,7 @@ def _probes(facts: HostFacts, target: Target, symbols: Symbols) -> tuple[list[Pr
             if not match or "part" in variants:
                 continue
             key = match[1] if group.function.groups else ""
-            if group.role == "call" and key not in group.operations:
+            if group.role == "call" and group.operations and key not in group.operations:
                 continue
             function = short_name(plain)
             probe = Probe(
@@ -250,7 +250,7 @@ def _arguments(
         text = OFFSET.sub(lambda match: offsets[match[1]], text)
         value = fetch(text, facts.arch, library.machine, abi)
         if value is not None:
-            fetches.append((name, value))
+            fetches.append((NUMBER if name == "opcode" else name, value))
     return tuple(fetches)
 
 

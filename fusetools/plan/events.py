@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fusetools.core import OPCODES
 from fusetools.errors import Error
 from fusetools.host.words import is_word
 from fusetools.plan.filters import EVERY, Filter
@@ -21,6 +22,7 @@ class Probe:
     calls (kretprobes), 0: the kernel's default;
     ``bundle``: the event that it shares with other probes during recording, in which ``number``
     identifies it; ``layout``: (name, type) of that event's arguments: those of all its probes.
+    If the argument NUMBER is the opcode, the function serves all operations.
     """
 
     event: str  # "group:name"
@@ -47,6 +49,27 @@ class Probe:
         return self.bundle or self.event
 
     @property
+    def by_opcode(self) -> bool:
+        """Return whether an argument shows the operation of each call."""
+        return NUMBER in dict(self.arguments)
+
+    def apart(self) -> tuple[Probe, ...]:
+        """Return the probe as the recording shows it: one for each operation that it serves."""
+        if not self.by_opcode:
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                event=f"{self.event}_{operation}",
+                function=f"{self.function}:{operation}",
+                operation=operation,
+                bundle=self.recorded_as,
+                number=opcode,
+            )
+            for opcode, operation in OPCODES.items()
+        )
+
+    @property
     def padding(self) -> list[str]:
         """The arguments of its event that it does not have itself."""
         own = dict(self.arguments)
@@ -64,7 +87,7 @@ class Probe:
             if not is_word(word):
                 raise Error(f"cannot probe {self.function}", f"tracefs does not take {word!r}")
         values = [f"{name}={own.get(name, constant(0, kind))}" for name, kind in layout]
-        if self.bundle:
+        if self.bundle and not self.by_opcode:
             values.append(f"{NUMBER}={constant(self.number, 'u16')}")
         return " ".join(place + values)
 

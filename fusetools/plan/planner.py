@@ -51,6 +51,11 @@ class ProbePlan:
     )  # events of probes that take longer than what is measured
 
     @property
+    def recorded(self) -> tuple[Probe, ...]:
+        """The probes as the recording shows them: see Probe.apart()."""
+        return tuple(one for probe in self.probes for one in probe.apart())
+
+    @property
     def copies(self) -> bool:
         """True if user stacks are copied, to be unwound when the recording ends."""
         return any(event.stack == "dwarf" for event in self.events)

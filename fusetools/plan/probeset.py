@@ -18,6 +18,9 @@ A set holds groups, each of functions in one library:
                                            # thread takes a request, calls without `unique` that
                                            # follow in that thread are of this request
     returns = false                        # probes on entries alone
+    exports = ["g_x", "my::x_*"]           # if the library is stripped: the variable that it
+                                           # exports, a pointer to a structure with libfuse's table
+                                           # of operations, and the name of a callback in it
     abi = "go"                             # how its arguments are passed, "c" or "go"; else as the
                                            # file's language does
     [group.operations]                     # what the function's group matched -> FUSE operation
@@ -81,6 +84,8 @@ class Group:
     ``operations`` and ``arguments`` are keyed by what ``function``'s first group matched. Without
     ``library`` the file is the daemon's program; with ``program`` also if no library matches.
     ``offsets``: by the name that stands for them in ``arguments``; the first library that matches.
+    ``exports``: the variable with a stripped library's callbacks, and their names with "*" for the
+    member of libfuse's table (host/exported.py).
     """
 
     name: str
@@ -96,6 +101,7 @@ class Group:
     abi: str = ""
     returns: bool = True
     offsets: Mapping[str, tuple[tuple[re.Pattern[str], int], ...]] = field(default_factory=dict)
+    exports: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +206,7 @@ class _Reader:
 def _group(reader: _Reader, at: str, value: object) -> Group:
     data = reader.table(at, value)
     keys = ("name", "optional", "library", "program", "uses", "unless", "function", "role", "abi")
-    reader.known(at, data, (*keys, "returns", "operations", "arguments", "offsets"))
+    reader.known(at, data, (*keys, "returns", "exports", "operations", "arguments", "offsets"))
     name = reader.text(f"{at}, name", data.get("name", "callbacks"))
     if not re.fullmatch(r"[\w-]+", name):
         raise reader.mistake(f"{at}, name", f"{name!r} is no plain word")
@@ -230,12 +236,20 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
             where = f"{at}, operations, {key}"
             raise reader.mistake(where, f"{operation!r} is no FUSE operation (lookup, read …)")
         operations[key] = operation
-    if role == "call":
+    everything = reader.table(f"{at}, arguments", data.get("arguments", {})).get("all", {})
+    serves_all = "opcode" in reader.table(f"{at}, arguments, all", everything)
+    if serves_all and (role != "call" or operations):
+        reason = "is for calls of one function that serves all operations"
+        raise reader.mistake(f"{at}, arguments, all, opcode", reason)
+    if role == "call" and not serves_all:
         if not operations:
             raise reader.mistake(f"{at}, operations", "is missing: which function is which?")
         if function.groups != 1:
             reason = "needs one group (…) that matches the name used in operations"
             raise reader.mistake(f"{at}, function", reason)
+    exports = data.get("exports")
+    if exports is not None:
+        exports = _exports(reader, f"{at}, exports", exports, role, function)
     offsets: dict[str, tuple[tuple[re.Pattern[str], int], ...]] = {}
     for key, by_library in reader.table(f"{at}, offsets", data.get("offsets", {})).items():
         where = f"{at}, offsets, {key}"
@@ -269,7 +283,21 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         abi=abi,
         returns=returns,
         offsets=offsets,
+        exports=exports,
     )
+
+
+def _exports(
+    reader: _Reader, at: str, value: object, role: str, function: re.Pattern[str]
+) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise reader.mistake(at, "must be a list of a variable and the name of a callback")
+    variable, name = (reader.text(at, each) for each in value)
+    if not re.fullmatch(r"\w+", variable):
+        raise reader.mistake(at, f"{variable!r} is no plain word")
+    if role != "call" or not function.fullmatch(name.replace("*", "lookup")):
+        raise reader.mistake(at, f"{name!r} is no callback that function matches")
+    return variable, name
 
 
 def _fetch(

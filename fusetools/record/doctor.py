@@ -96,8 +96,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     options = Options(Workload(("true",)))
     try:
         targets = daemons.targets(alone, options, probeset.builtin())
-        files = [(file, mount.daemon_pid) for file in targets[0].libraries]
-        plan = planner.plan(alone, options, targets, symbols.functions(files))
+        plan = planner.plan(alone, options, targets, symbols.of_targets(targets))
     except Error as error:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)
@@ -116,7 +115,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     what = "replies (no names of callbacks)"
     if calls:
         probed = "callbacks" if timed else "callbacks' entries"
-        what = f"{len(calls)} callbacks" if timed else f"{len(calls)} callbacks, entries alone"
+        what = plural(len(calls), "callback") + ("" if timed else ", entries alone")
     places = {
         probe.place.rpartition(":")[0] for probe in probes if probe.role in ("entry", "reply")
     }

@@ -263,7 +263,7 @@ class Finisher:
         room that the session has for them."""
         session = encoded(self._session())
         owners = self.recorded.owners.size if self.recorded.owners else 0
-        room = min(len(session) + owners + 8192 + 64 * len(self.job.plan.probes), BYTES)
+        room = min(len(session) + owners + 8192 + 64 * len(self.job.plan.recorded), BYTES)
         merged = self._merge(whole, session.ljust(room))
         self.merged(merged)
         self.stacks = merged["stacks"]
@@ -365,7 +365,7 @@ class Finisher:
         """Return (event, the field that tells its probes apart, (number, event, fields that it does
         not have) of each)."""
         bundles: dict[str, list[tuple[int, str, list[str]]]] = {}
-        for probe in self.job.plan.probes:
+        for probe in self.job.plan.recorded:
             if probe.bundle:
                 bundles.setdefault(probe.bundle, []).append(
                     (probe.number, probe.event, probe.padding)
@@ -414,7 +414,7 @@ class Finisher:
             mounts=tuple(_mount(target, self.limits) for target in self.job.plan.targets),
             probes=tuple(
                 RecordedProbe(p.event, p.layer, p.function, p.operation, p.role, p.address)
-                for p in self.job.plan.probes
+                for p in self.job.plan.recorded
             ),
             missing=tuple(self.job.missing),
             misses=self.recorded.misses,
@@ -440,7 +440,7 @@ class Finisher:
         """
         rows = [
             native.Probe(probe.event, probe.layer, probe.function, probe.operation, probe.role)
-            for probe in self.job.plan.probes
+            for probe in self.job.plan.recorded
         ]
         fuse = [event.name for event in self.job.plan.events if event.name.startswith("fuse:")]
         catalogue = native.Catalogue(rows, fuse).inferred([]).rows
@@ -468,7 +468,8 @@ class Finisher:
         for probe in self.job.plan.probes:
             if probe.in_kernel:
                 continue  # it has a filter, perhaps
-            seen_of_it = samples[probe.event] + left_out.get(probe.event, 0)
+            names = [one.event for one in probe.apart()]
+            seen_of_it = sum(samples[name] + left_out.get(name, 0) for name in names)
             missed = self.recorded.hits.get(probe.event, 0) - seen_of_it
             if missed > 0:
                 self.recorded.misses[probe.event] = missed
@@ -488,7 +489,7 @@ class Finisher:
     def _took(self, samples: Mapping[str, int]) -> Took | None:
         """From what an event and a probe were measured to cost in this recording, and from when
         each stack was begun and done."""
-        probes = {probe.event for probe in self.job.plan.probes if not probe.in_kernel}
+        probes = {probe.event for probe in self.job.plan.recorded if not probe.in_kernel}
         uprobes = sum(n for name, n in samples.items() if name in probes)
         rest = sum(n for name, n in samples.items() if name not in probes and name != CLOCK)
         ns = rest * (self.recorded.event_cost or 0) + uprobes * (self.recorded.pair_cost or 0) / 2
@@ -519,7 +520,7 @@ class Finisher:
             places = {library.host_path for _, library in target.groups}
             ours = [
                 p
-                for p in self.job.plan.probes
+                for p in self.job.plan.recorded
                 if p.place.rpartition(":")[0] in places and p.role not in HELPERS
             ]
             if not ours or any(samples[probe.event] for probe in ours):

@@ -54,11 +54,8 @@ def prepare(
         facts = _with_pid(facts, options, options.pid)
     targets = daemons.targets(facts, options, probeset.builtin(), chosen)
     check_probe_set(targets, _caller(options))
-    libraries: list[tuple[Library, int | None]] = [
-        (library, target.mount.daemon_pid) for target in targets for library in target.libraries
-    ]
     own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
-    found = symbols.functions(libraries)
+    found = symbols.of_targets(targets)
     calibration = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
     found = replace(found, functions={**found.functions, own.path: calibration})
     comms = {

@@ -204,8 +204,9 @@ class Streaming:
                 probe.operation,
                 probe.role,
             )
-            for probe in self.job.plan.probes
-            if probe.function != CALIBRATION and probe not in self.probes.refused
+            for whole in self.job.plan.probes
+            if whole.function != CALIBRATION and whole not in self.probes.refused
+            for probe in whole.apart()
         ]
         names = [event.name for event in self.job.plan.events]
         tracepoints = [n for n in names if n.partition(":")[0] not in OWN_GROUPS]

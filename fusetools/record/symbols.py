@@ -10,16 +10,22 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypedDict
 
 from fusetools.core import native
 from fusetools.host.debuginfod import debug_place
+from fusetools.host.exported import callbacks
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
+from fusetools.host.memory import Memory
 from fusetools.host.mounts import MEMORY, PATIENCE
+from fusetools.host.processes import code
 from fusetools.host.rights import drop_privileges
 from fusetools.plan.callbacks import Symbol, Symbols
+from fusetools.plan.daemons import Target
 
 KALLSYMS = "/proc/kallsyms"
 SECONDS = 20.0  # for a file's symbols, on a busy machine: 300 MB take 2
@@ -33,6 +39,45 @@ class _Answer(TypedDict, total=False):
     functions: list[Symbol]
     stepped: list[int]
     plain: dict[str, str]
+
+
+def of_targets(targets: Iterable[Target]) -> Symbols:
+    """Return the functions of the targets' libraries, for the planner. A stripped library that
+    exports the table of its callbacks has them, as read from the daemon's memory."""
+    targets = list(targets)
+    pids = [target.mount.daemon_pid for target in targets]
+    symbols = functions((one, pid) for t, pid in zip(targets, pids) for one in t.libraries)
+    named = {path: list(rows) for path, rows in symbols.functions.items()}
+    for target, pid in zip(targets, pids):
+        pairs = [*target.groups, *(pair for _, groups in target.otherwise for pair in groups)]
+        for group, library in pairs:
+            rows = named.get(library.host_path)
+            if pid is None or rows is None or group.exports is None:
+                continue
+            plain = (symbols.plain.get(name, name) for name, *_ in rows)
+            if not any(map(group.function.fullmatch, plain)):
+                rows += _exported(library, pid, *group.exports, list(group.operations))
+    return replace(symbols, functions=named)
+
+
+def _exported(
+    library: Library, pid: int, variable: str, name: str, known: list[str]
+) -> list[Symbol]:
+    """Return the callbacks of a stripped library in a daemon, ``name`` with the member of libfuse's
+    table in place of "*"."""
+
+    identity = library.inode, library.device
+    maps = code(Files(Path("/")), pid)
+    mapped = [one for one in maps if (one.inode, one.device) == identity]
+
+    def look() -> str:
+        with Memory(f"/proc/{pid}") as memory:
+            path = f"/proc/self/fd/{open_regular(library.host_path)}"
+            drop_privileges()
+            return json.dumps(callbacks(memory, mapped, path, variable, known))
+
+    answer = json.loads(bounded(look, SECONDS, memory=MEMORY) or "[]")
+    return [(name.replace("*", str(m)), int(a), int(s), int(o)) for m, a, s, o in answer]
 
 
 def functions(libraries: Iterable[tuple[Library, int | None]]) -> Symbols:

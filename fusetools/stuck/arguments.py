@@ -15,9 +15,10 @@ import struct
 from typing import TypedDict
 
 from fusetools.host.files import absolute
+from fusetools.host.memory import Memory
 from fusetools.host.processes import parse_connection
 from fusetools.stuck import syscalls
-from fusetools.stuck.children import Memory, link, names, text
+from fusetools.stuck.children import link, names, text
 from fusetools.stuck.moment import RING, Task
 
 LONGEST_PATH = 4096

@@ -330,6 +330,20 @@ def fuser(place: Place) -> subprocess.Popen[bytes]:
     return place.serve(BUILD / "fuserfs", place.source, place.mount, stdin=subprocess.PIPE)
 
 
+@file_system("go", "bindfs", writes=False, direct=False, sleeps=IN_GO, builds=["../build/bazilfs"])
+def bazil(place: Place) -> subprocess.Popen[bytes]:
+    place.slow_below()
+    return place.serve(BUILD / "bazilfs", place.source, place.mount)
+
+
+@file_system(
+    "go", "bindfs", writes=False, direct=False, sleeps=IN_GO, builds=["../build/jacobsafs"]
+)
+def jacobsa(place: Place) -> subprocess.Popen[bytes]:
+    place.slow_below()
+    return place.serve(BUILD / "jacobsafs", place.source, place.mount)
+
+
 @file_system(
     "bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)", builds=["../build/ownfs"]
 )

@@ -225,7 +225,9 @@ def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None
 HAND_OVER = ("rclone",)
 # A goroutine may continue on any thread after a wait. By chance a request is handed over, or the
 # thread that took it answers.
-MOVES = ("gocryptfs",)
+MOVES = ("gocryptfs", "bazil", "jacobsa")
+# Each request is worked on by a new goroutine.
+SPAWNS = ("bazil", "jacobsa")
 
 
 def requests(of: Recorded) -> dict[int, dict[str, Any]]:
@@ -252,7 +254,8 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
     moved = [unique for unique in delays if slowest[unique]["handed"]]
-    assert moved if of.fs.name in HAND_OVER else len(moved) < len(delays), moved
+    if of.fs.name not in SPAWNS:
+        assert moved if of.fs.name in HAND_OVER else len(moved) < len(delays), moved
 
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
@@ -382,7 +385,7 @@ def test_writes_name_their_file_and_size(of: Recorded) -> None:
     assert offsets >= {*range(13), *range(0, 101 * 4096, 4096)}  # kSyncs and kWrites
 
 
-@only(lambda fs: fs.name in MOVES)
+@only(lambda fs: fs.name == "gocryptfs")
 def test_names_in_go_are_those_that_were_asked_for(of: Recorded) -> None:
     """Counts of the workload's calls (daemons/workload.cc)."""
     found: dict[str, list[str]] = {}

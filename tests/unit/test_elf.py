@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import frame_pointers
@@ -289,7 +290,10 @@ def test_damaged_files(library: Path, tmp_path: Path) -> None:
     for place in (*range(0, 64 + 12 * 56, 4), *range(sections, len(good) - 4, 4)):
         for value in (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0"):
             bad.write_bytes(good[:place] + value + good[place + 4 :])
-            for read in (_core.elf_functions, _core.elf_build_id, _core.elf_frame_pointers):
+            for read in (
+                *(_core.elf_functions, _core.elf_build_id, _core.elf_frame_pointers),
+                *(partial(_core.elf_exported, name="x"), partial(_core.elf_starts, addresses=[0])),
+            ):
                 try:
                     read(bad)
                 except _core.CoreError as error:

@@ -19,7 +19,7 @@ from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.names import CALIBRATION, DETAILS, LOCKS, READS, RINGS
 from fusetools.plan import callbacks, collectors, daemons, planner, tasks
-from fusetools.plan.bundles import bundled
+from fusetools.plan.bundles import bundled, unbundled
 from fusetools.plan.callbacks import Symbols
 from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
@@ -762,6 +762,41 @@ def test_arguments_of_go_are_in_registers_since_1_18() -> None:
             found = dict(probe.arguments)
             assert {key: found.get(key) for key in arguments} == arguments
             assert bool(found) == bool(arguments)
+
+
+SERVING = {
+    "bazil": ("bazil.org/fuse/fs.(*Server).serve", "+4(+32(+40(%cx))):u16"),
+    "jacobsa": (
+        "github.com/jacobsa/fuse/fuseutil.(*fileSystemServer).handleOp",
+        "+4(+24(+0(+40(%di)))):u16",
+    ),
+}
+
+
+@pytest.mark.parametrize("fs", SERVING)
+def test_a_function_that_serves_all_operations(fs: str) -> None:
+    """One probe in the kernel. Its argument shows the operation, each of which has an event in the
+    recording."""
+    name, opcode = SERVING[fs]
+    program = replace(library("prog", 8), runtime="Go")
+    symbols = {**SYMBOLS, program.host_path: [(name, 0x100, 9, 0x100)]}
+    facts = host("6.18", mount(libraries=(program,), program=program.path))
+    plan = make(facts, symbols=symbols)
+    assert [t.probe_set.name for t in plan.targets if t.probe_set] == [fs]
+    for recording in (0, 2):  # the only one, and one beside others
+        shared = bundled(facts, plan, recording)
+        for made in (shared, unbundled(shared, recording)):
+            (probe,) = (p for p in made.probes if p.function != "fusetools_calibrate")
+            assert probe.by_opcode and f" probe={opcode}" in probe.definition()
+            assert probe.definition().count("probe=") == 1
+            assert [e.name for e in made.events if e.name == probe.recorded_as]
+            apart = {p.number: p for p in made.recorded if p.layer == "daemon" and p.operation}
+            assert (apart[1].operation, apart[15].operation) == ("lookup", "read")
+            assert apart[1].function == probe.function + ":lookup"
+            assert {p.recorded_as for p in apart.values()} == {probe.recorded_as}
+            assert not any(p.padding for p in apart.values())
+            assert len({p.event for p in apart.values()}) == len(apart) > 40
+            assert all(re.fullmatch(r"fuse_daemon:\w+", p.event) for p in apart.values())
 
 
 @pytest.mark.parametrize(

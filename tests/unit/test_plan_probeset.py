@@ -32,7 +32,8 @@ def test_builtin() -> None:
     sets = {one.name: one for one in builtin()}
     # sets of a file system, of an API, the generic one, and those that look into the daemon's
     # program
-    assert list(sets) == ["cvmfs", "libfuse_highlevel", "libfuse", "fuser", "gofuse"]
+    libraries = ["cvmfs", "libfuse_highlevel", "libfuse"]
+    assert list(sets) == [*libraries, "bazil", "fuser", "gofuse", "jacobsa"]
     cvmfs, libfuse = sets["cvmfs"], sets["libfuse"]
     callbacks, inodes, stub = cvmfs.groups
     for name in ("libcvmfs_fuse3.so.2.12.0", "libcvmfs_fuse.so", "libcvmfs_fuse3_debug.so.2.12.0"):
@@ -42,6 +43,7 @@ def test_builtin() -> None:
     assert matches(stub, "libcvmfs_fuse3_stub.so.2.12.0") and stub.optional
     assert len(callbacks.operations) == 14
     assert callbacks.operations == stub.operations
+    assert callbacks.exports == ("g_cvmfs_exports", "cvmfs::cvmfs_*") and not stub.exports
     for name in ("libfuse3.so.3.14.0", "libfuse3.so.4", "libfuse.so.2.9.9"):
         assert matches(libfuse.groups[0], name)
         assert matches(inodes, name)
@@ -122,6 +124,17 @@ def test_a_good_one() -> None:
             "no reg",
         ),
         ('{ unique = "+8(arg1):u64" }', "5", "group 1, arguments, all", "must be a table"),
+        (
+            "unique = ",
+            'opcode = "+4(arg1):u16", unique = ',
+            "group 1, arguments, all, opcode",
+            "is for calls of one function",
+        ),
+        ("library", "exports = 'x'\nlibrary", "group 1, exports", "must be a list"),
+        ("library", "exports = ['x', 'x_*', 'y']\nlibrary", "group 1, exports", "must be a list"),
+        ("library", "exports = ['x y', 'x_*']\nlibrary", "group 1, exports", "no plain word"),
+        ("library", "exports = ['x', 7]\nlibrary", "group 1, exports", "must be a string, not 7"),
+        ("library", "exports = ['x', 'y_*']\nlibrary", "group 1, exports", "no callback that"),
     ],
 )
 def test_a_mistake_is_told_with_file_key_and_reason(

@@ -21,6 +21,7 @@ import pytest
 from mounts import wait_until
 
 from fusetools.host import sockets as internet
+from fusetools.host.memory import Memory
 from fusetools.stuck import (
     arguments,
     bounded,
@@ -256,7 +257,7 @@ def test_lock_holders_are_read_from_memory(
     words: list[int], place: int, operation: int, kind: str | None
 ) -> None:
     array, address = _at(words)
-    with children.Memory("/proc/self") as memory:
+    with Memory("/proc/self") as memory:
         found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
     sure = found if found and found["sure"] else None
     # The number as seen from outside
@@ -266,7 +267,7 @@ def test_lock_holders_are_read_from_memory(
 
 def test_strings_of_a_process() -> None:
     text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
-    with children.Memory("/proc/self") as memory:
+    with Memory("/proc/self") as memory:
         assert arguments._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
         assert arguments._string(memory, 8) is None
         endless = ctypes.create_string_buffer(b"x" * 20000)
@@ -280,7 +281,7 @@ def test_a_page_of_a_file_that_a_process_does_not_have_is_not_asked_for(tmp_path
     with (
         (tmp_path / "file").open("r+b") as file,
         mmap.mmap(file.fileno(), 4 * page, mmap.MAP_PRIVATE) as mapped,
-        children.Memory("/proc/self") as memory,
+        Memory("/proc/self") as memory,
     ):
         mapped.madvise(mmap.MADV_RANDOM)  # a page fault maps no other page
         (buffer := ctypes.c_char.from_buffer(mapped))

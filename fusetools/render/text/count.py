@@ -55,7 +55,11 @@ def _calls(result: Counts) -> list[str]:
         output = table(rows, "><<>")
     if not called:
         output = ["no calls"]
-    return output + never_called(c.function for c in result.counts if not c.count)
+    # One function may serve several operations.
+    served = {c.address for c in called if c.address and c.layer == "daemon"}
+    return output + never_called(
+        c.function for c in result.counts if not c.count and c.address not in served
+    )
 
 
 def never_called(functions: Iterable[str]) -> list[str]:

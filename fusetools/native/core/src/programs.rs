@@ -12,5 +12,6 @@ pub mod live;
 pub mod prologue;
 pub mod spaces;
 pub mod stacks;
+pub mod starts;
 pub mod symbols;
 pub mod unwind;

@@ -36,6 +36,7 @@ use fusetools_core::programs::files::{Files, Opener};
 use fusetools_core::programs::frames;
 use fusetools_core::programs::live;
 use fusetools_core::programs::spaces::MappedFile;
+use fusetools_core::programs::starts;
 use fusetools_core::reader::{Extent, Window};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::write;
@@ -106,6 +107,22 @@ fn elf_functions(
 #[pyfunction]
 fn elf_stepped(path: PathBuf, offsets: Vec<u64>) -> PyResult<Vec<u64>> {
     elf::stepped(&path, &offsets).map_err(elf_error)
+}
+
+/// Segments of code (address, size, offset), and the address of the variable.
+type ExportedRow = (Vec<(u64, u64, u64)>, Option<u64>);
+
+#[pyfunction]
+fn elf_exported(path: PathBuf, name: &str) -> PyResult<ExportedRow> {
+    let found = starts::exported(&path, name).map_err(elf_error)?;
+    Ok((found.loads, found.variable))
+}
+
+#[pyfunction]
+fn elf_starts(path: PathBuf, addresses: Vec<u64>) -> PyResult<Vec<(u64, u64, u64)>> {
+    let found = starts::starts(&path, &addresses).map_err(elf_error)?;
+    let rows = found.iter().map(|one| (one.address, one.size, one.offset));
+    Ok(rows.collect())
 }
 
 #[pyfunction]
@@ -581,6 +598,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OtherHostError", module.py().get_type::<OtherHostError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
     module.add_function(wrap_pyfunction!(elf_stepped, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_exported, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_starts, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
     module.add_function(wrap_pyfunction!(elf_about, module)?)?;
     module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;

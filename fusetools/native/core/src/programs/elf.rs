@@ -471,7 +471,7 @@ pub(super) fn symbol_tables<'data, Elf: FileHeader<Endian = Endianness>>(
 }
 
 /// Return the bytes from an offset to the end of a file; empty if the offset is beyond the end.
-fn code(data: &[u8], offset: u64) -> &[u8] {
+pub(crate) fn code(data: &[u8], offset: u64) -> &[u8] {
     let at = usize::try_from(offset).ok();
     at.and_then(|at| data.get(at..)).unwrap_or(&[])
 }
