@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-pure test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
-  clean install install-tests uninstall build samples packages test-why
+  clean install install-tests uninstall build samples packages site test-why
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-why       twelve real problems, N=3 times each: fusetools why must name them first'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make packages       wheels for four platforms, Debian and RPM packages, in dist/; each tried in a fresh Debian'
+	@echo 'make site           build the site into docs/_build/html: guide, man pages, how to read each answer, problems'
 	@echo 'make uninstall      remove the link that make demo made in /usr/local/bin'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
@@ -42,11 +43,11 @@ $(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
 	@tools/build.sh $(VENV)
 	@touch $@
 
-# The extras `test` and `lint`, without building fusetools again.
+# The extras `test`, `lint` and `docs`, without building fusetools again.
 $(VENV)/.tested: $(VENV)/.built setup.cfg
 	@echo 'installing what fusetools is tested with into $(VENV)'
 	@$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
-	  extras = p["options.extras_require"]; print(extras["test"], extras["lint"])' \
+	  extras = p["options.extras_require"]; print(extras["test"], extras["lint"], extras["docs"])' \
 	  | $(PY) -m pip install --quiet --requirement /dev/stdin
 	@touch $@
 
@@ -147,11 +148,14 @@ packages: build
 	@tools/packages/build.sh $(TARGETS)
 	@$(if $(filter 0,$(shell id -u)),,sudo )tools/packages/check.sh
 
+site: $(VENV)/.tested
+	@$(PY) docs/site/build.py
+
 bench: install-tests samples $(VENV)/.tested
 	$(PY) tests/bench/bench.py
 	$(PY) tests/bench/cost.py
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
 
 clean:
-	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \
+	rm -rf target build docs/_build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \
 	  fusetools/*.so flame/*.so
