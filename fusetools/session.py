@@ -338,7 +338,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             ),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
-            missing=tuple(map(_reason, _dicts(data.get("missing") or data.get("unavailable")))),
+            missing=tuple(map(reason, _dicts(data.get("missing") or data.get("unavailable")))),
             misses=_counters(data.get("misses")),
             lost=_counters(data.get("lost")),
             probe_cost_ns=natural(data.get("probe_cost_ns")),
@@ -436,7 +436,8 @@ def _mount(row: Row) -> TracedMount:
     )
 
 
-def _reason(row: Row) -> Reason:
+def reason(row: Row) -> Reason:
+    """Return a reason from its JSON object."""
     if not isinstance(row.get("code"), str):
         return _in_words(row)
     subject = {

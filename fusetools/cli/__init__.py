@@ -49,6 +49,8 @@ COMMANDS = {
     "overhead": "Measure the overhead of recording a workload, layer by layer.",
     "report": "Write one HTML page about recordings or sweeps.",
     "export": "Write every request, with all known facts, for other programs.",
+    "script": "Print a shell script that records like record, on a host without Python.",
+    "open": "Make a recording of the tar file that such a script left.",
     "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }

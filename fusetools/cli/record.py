@@ -302,7 +302,7 @@ def command(
 
         say(to_json("record", outcome))
     else:
-        _ended(options, outcome)
+        ended(options.output, options.detail, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
@@ -390,13 +390,14 @@ def _began(plan: ProbePlan, removed: Removed, more: str = "") -> None:
     _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}{more}")
 
 
-def _ended(options: Options, outcome: Outcome) -> None:
+def ended(output: str, detail: str, outcome: Outcome) -> None:
+    """Print what became of a recording."""
     from fusetools.figures import size, took
     from fusetools.render.text.footer import taken
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
-        f"fusetools: {options.output}, {size(outcome.size_bytes)}: {outcome.requests:,} requests, "
+        f"fusetools: {output}, {size(outcome.size_bytes)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
     for line in taken(outcome.took):
@@ -404,8 +405,8 @@ def _ended(options: Options, outcome: Outcome) -> None:
     _notes(outcome)
     for line in _finding(outcome):
         _say(line)
-    option = "" if options.output == "perf.data" else f" -i {options.output}"
-    _say("next: " + " · ".join(name + option for name in NEXT[options.detail]))
+    option = "" if output == "perf.data" else f" -i {output}"
+    _say("next: " + " · ".join(name + option for name in NEXT[detail]))
 
 
 def _finding(outcome: Outcome) -> list[str]:

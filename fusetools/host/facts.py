@@ -8,6 +8,7 @@ for any kernel is tested on stored facts of that kernel (tests/host_facts).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import TypeVar
 
@@ -200,24 +201,24 @@ class HostFacts:
     def from_json(cls, text: str) -> HostFacts:
         """Return the record from its JSON.
 
-        A missing field gets its default. Raise ValueError for an unknown field, or a text that is
-        no such record.
+        A missing field gets its default. Raise ValueError for an unknown field, a value of another
+        type, or a text that is no such record.
         """
         data = _record(json.loads(text))
         data["perf"] = _tool(data.get("perf"))
         data["trace_cmd"] = _tool(data.get("trace_cmd"))
         data["mounts"] = tuple(_mount(mount) for mount in _list(data.get("mounts", [])))
-        return _build(cls, data)
+        return built(cls, data)
 
 
 def _tool(data: object) -> Tool | None:
-    return None if data is None else _build(Tool, _record(data))
+    return None if data is None else built(Tool, _record(data))
 
 
 def _mount(data: object) -> Mount:
     row = _record(data)
-    libraries = tuple(_build(Library, _record(item)) for item in _list(row.get("libraries", [])))
-    return _build(Mount, {**row, "libraries": libraries})
+    libraries = tuple(built(Library, _record(item)) for item in _list(row.get("libraries", [])))
+    return built(Mount, {**row, "libraries": libraries})
 
 
 def _record(data: object) -> dict[str, object]:
@@ -232,15 +233,48 @@ def _list(data: object) -> list[object]:
     return data
 
 
-def _build(cls: type[T], data: dict[str, object]) -> T:
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    unknown = set(data) - known
+def built(cls: type[T], data: dict[str, object]) -> T:
+    """Return a frozen record from its JSON object, whose lists become tuples.
+
+    Raise ValueError for an unknown field, or a value of another type than the field's.
+    """
+    known = {field.name: str(field.type) for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = set(data) - known.keys()
     if unknown:
         raise ValueError(f"{cls.__name__}: unknown field {', '.join(sorted(unknown))}")
+    values = {key: _tuples(value) for key, value in data.items()}
+    for key, value in values.items():
+        if not _fits(value, known[key]):
+            raise ValueError(f"{cls.__name__}: {key} is no {known[key]}")
     try:
-        return cls(**{key: _tuples(value) for key, value in data.items()})
+        return cls(**values)
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "None": (type(None),),
+}
+
+
+def _fits(value: object, kind: str) -> bool:
+    """Return whether a value is of a field's type, as it is written in this file."""
+    if kind.startswith("tuple["):
+        parts = re.findall(r"[^,\[\] ]+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\])?", kind[6:-1])
+        if not isinstance(value, tuple):
+            return False
+        if parts[-1] == "...":
+            return all(_fits(item, parts[0]) for item in value)
+        return len(value) == len(parts) and all(map(_fits, value, parts))
+    names = kind.split(" | ")
+    if isinstance(value, bool):  # no number
+        return "bool" in names
+    of_class = type(value).__name__ in names
+    return of_class or any(isinstance(value, _SCALARS.get(name, ())) for name in names)
 
 
 def _tuples(value: object) -> object:

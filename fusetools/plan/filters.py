@@ -25,7 +25,14 @@ class OfDaemons:
     field: str = "common_pid"
 
 
-Open = Union[OfWorkload, OfDaemons]
+@dataclass(frozen=True)
+class OfConnection:
+    """An open place: the request is of the connection with this ``number``."""
+
+    number: int
+
+
+Open = Union[OfWorkload, OfDaemons, OfConnection]
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class Filter:
 
 
 def _named(place: Open) -> str:
+    if isinstance(place, OfConnection):
+        return f"connection=={place.number}"
     if isinstance(place, OfWorkload):
         return f"{place.field} >= $workload"
     return f"{place.field} == $threads"

@@ -22,7 +22,15 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.plan.capabilities import installs
 from fusetools.plan.events import RETURN, Event, Probe
-from fusetools.plan.filters import EVERY, all_of, any_of, condition, grouped
+from fusetools.plan.filters import (
+    EVERY,
+    Filter,
+    OfConnection,
+    all_of,
+    any_of,
+    condition,
+    grouped,
+)
 from fusetools.plan.registers import fetch
 from fusetools.reasons import Code, Reason
 
@@ -322,7 +330,7 @@ class _Requests:
         self.begins = begins
         self.layout = layout(facts)
         self.config = _config("requests")
-        self.only = any_of(*(condition(f"connection=={number}") for number in connections))
+        self.only = any_of(*(Filter((OfConnection(number),)) for number in connections))
 
     def stages(self) -> tuple[list[Probe], list[Event], list[Reason]]:
         probes: list[Probe] = []

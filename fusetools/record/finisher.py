@@ -118,6 +118,11 @@ class Finisher:
     ) -> None:
         self.job, self.made, self.recorded = job, made, recorded
         self.merger, self.give_up, self.meanwhile, self.merged = merger, give_up, meanwhile, merged
+        # Where stacks get their names: the kernel's symbols, files that are not opened, and the
+        # only ones that are (None: any).
+        self.kallsyms: str | None = symbols.KALLSYMS
+        self.avoid: list[str] = []
+        self.only: list[str] | None = None
         self.peers: tuple[Peer, ...] = ()
         self.processes: tuple[Process, ...] = ()
         self.files: tuple[File, ...] = ()
@@ -139,7 +144,7 @@ class Finisher:
                 path = {"path": mount.path}
                 self.job.missing.append(Reason(Code.MOUNTED_MEANWHILE, path, {}, fix, "request"))
 
-    def _scope(self) -> list[int] | None:
+    def scope(self) -> list[int] | None:
         """Return the processes whose switches and system calls the recording is about, with all
         that they start; None: everybody's.
 
@@ -177,8 +182,8 @@ class Finisher:
             if self.merger:  # one that has begun, and was not needed
                 self.merger.close()
 
-    def _assembled(self) -> Path:
-        outcome = self.job.outcome
+    def look(self) -> None:
+        """Note what the machine says of the mounts and the daemons when the recording ends."""
         self._report_new_mounts()
         self.peers = tuple(self.recorded.daemons.peers())
         self.files = tuple(self.recorded.daemons.files())
@@ -186,7 +191,11 @@ class Finisher:
         for pid in self.recorded.daemons.started:
             for place in full(pid):
                 text = f"the file system on {place} is full, where the daemon (pid {pid}) has files"
-                outcome.warnings.append(text)
+                self.job.outcome.warnings.append(text)
+
+    def _assembled(self) -> Path:
+        outcome = self.job.outcome
+        self.look()
         if not self.recorded.written():
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
@@ -289,12 +298,12 @@ class Finisher:
         stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
         merge = partial(
             self._merged,
-            kallsyms=symbols.KALLSYMS,
+            kallsyms=self.kallsyms,
             maps=self.recorded.maps,
-            avoid=[],
+            avoid=self.avoid,
             bundles=self._bundles(),
             daemons=self.job.servers(),
-            scope=self._scope(),
+            scope=self.scope(),
             threads=self.job.threads(),
             window=self.recorded.window,
             span=self.recorded.span,
@@ -329,6 +338,7 @@ class Finisher:
         that name stacks."""
         try:
             first, self.merger = self.merger or Merger(), None
+            first.only = self.only
             merged = first.merge(inputs, whole, session, self.give_up, self.meanwhile, **more)
             self.job.outcome.warnings += first.hung
             return merged

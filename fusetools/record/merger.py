@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -65,8 +65,11 @@ class Stuck(Exception):
 class Merger:
     """A process that merges once. It is ready 0.1 s after it was started.
 
-    ``alone``: it merges with a single thread.
+    ``alone``: it merges with a single thread; ``only``: the only files of programs that it
+    opens; None: any.
     """
+
+    only: Sequence[str] | None = None
 
     def __init__(self, alone: bool = False) -> None:
         parent = os.getpid()
@@ -102,7 +105,7 @@ class Merger:
         returns whether to stop; ``meanwhile``: called once, when it has begun. Raise CoreError, or
         Stuck if it was stopped, waits for a file system that does not answer, or died."""
         maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
-        query = json.dumps([inputs, output, session, {**more, "maps": maps}]).encode()
+        query = json.dumps([inputs, output, session, {**more, "maps": maps}, self.only]).encode()
         try:
             text = self._ask(framed(query), output, give_up, meanwhile)
             left = self._end()
@@ -225,8 +228,8 @@ def main() -> None:
     query = receive(0)
     if query is None:  # the parent was killed before it asked
         return
-    with Opener() as opener:
-        inputs, output, session, more = json.loads(query)
+    inputs, output, session, more, only = json.loads(query)
+    with Opener(only) as opener:
         answer = _merged(inputs, output, session, more, opener)
         answer["hung"] = opener.hung
     with contextlib.suppress(BrokenPipeError):  # the parent was killed meanwhile
@@ -275,10 +278,12 @@ class Opener:
     """Opens programs for this process once it has given up its rights, by children that keep them.
 
     One that waits for a file system for too long is left there. Then the next one goes on, and
-    nothing else is opened on that file system. ``hung``: (pid, path) of those.
+    nothing else is opened on that file system. ``hung``: (pid, path) of those. ``only``: the only
+    files that are opened; None: any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, only: Sequence[str] | None = None) -> None:
+        self._only = only
         self.hung: list[tuple[int, str]] = []
         self._avoid: list[str] = []
         self._mounts = [mount.path for mount in of_own_namespace(Files(Path("/")))]
@@ -304,6 +309,8 @@ class Opener:
         query, name = os.fsencode(path), os.fsdecode(path)
         if not query or len(query) > LONGEST:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        if self._only is not None and name not in self._only:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         with self._lock:
             if not self._children or any(is_on(name, place) for place in self._avoid):
                 raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))

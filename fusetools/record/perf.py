@@ -134,14 +134,15 @@ def command_line(
     plan: ProbePlan,
     perf: Tool,
     output: str,
-    control: tuple[str, str],
+    control: tuple[str, str] | None,
     room: Sizes,
     cgroup: str | None = None,
     threads: Threads = UNKNOWN,
 ) -> list[str]:
     """`perf record` for a plan.
 
-    ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
+    ``control``: the fifos (commands, answers); None: its events are on from the beginning;
+    ``cgroup``: the workload's, below the mount point of
     the hierarchy that perf uses; ``threads``: those that filters select.
     """
     argv = _options(plan, perf, output, control, room, ["-a"])
@@ -172,7 +173,7 @@ def per_task_line(
     plan: ProbePlan,
     perf: Tool,
     output: str,
-    control: tuple[str, str],
+    control: tuple[str, str] | None,
     room: Sizes,
     pids: Iterable[int],
     threads: Threads = UNKNOWN,
@@ -193,7 +194,7 @@ def _options(
     plan: ProbePlan,
     perf: Tool,
     output: str,
-    control: tuple[str, str],
+    control: tuple[str, str] | None,
     room: Sizes,
     whom: Sequence[str],
 ) -> list[str]:
@@ -203,7 +204,8 @@ def _options(
     argv += [option for option in ("--no-bpf-event",) if option in perf.options]
     if "--synth" in perf.options:  # names of running tasks, not the maps of every process
         argv += ["--synth", "task"]
-    argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
+    if control:
+        argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
     argv += ["-m", f"{room.buffer >> 10}K"]
     if room.limit and "--max-size" in perf.options:
         argv += ["--max-size", f"{room.limit >> 10}K"]

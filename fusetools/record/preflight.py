@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +29,15 @@ from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import daemons, permissions, planner, probeset
 from fusetools.plan.bundles import can_be_numbered
-from fusetools.plan.capabilities import Advice, not_root, obstacles
+from fusetools.plan.capabilities import Advice, installs, not_root, obstacles
 from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Code, Reason
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
-from fusetools.record.perf import Refused
+from fusetools.record.perf import SWITCH, Refused
 from fusetools.record.state import Lock, Removed, started
+from fusetools.record.switches import perf_misses_switches
 from fusetools.record.workload import User, caller, cannot_run
 
 MOST = 4 << 30  # bytes that a user who invoked sudo may record
@@ -66,6 +68,52 @@ def prepare(
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
     return facts, planner.plan(facts, options, targets, found, own, comms, has_cgroup)
+
+
+def for_script(options: Options, stored: HostFacts | None = None) -> tuple[HostFacts, ProbePlan]:
+    """Return the facts and the plan of a script that records without fusetools: by perf alone, and
+    by the numbers of the workload's threads.
+
+    ``stored``: facts of another host. Raise Error if nothing can be recorded.
+    """
+    chosen = _chosen(options.fs, None)
+    files = Files(Path("/"))
+    if stored is None and os.geteuid() != 0:
+        raise _refusal(not_root("script …"))
+    facts = stored or read_host(trial=False, paths=options.mounts or None)
+    # perf records it all: no instance of ftrace, and kprobes instead of function_graph.
+    facts = replace(facts, instances=False, trace_cmd=None)
+    perf = facts.perf
+    if perf is None:
+        raise Error("a script needs perf", facts.perf_why, installs(facts, "perf"))
+    if options.pid is not None and not stored:
+        facts = _with_pid(facts, options, options.pid)
+    targets = daemons.targets(facts, options, probeset.builtin(), chosen)
+    found = symbols.functions(
+        (library, None if stored else target.mount.daemon_pid)
+        for target in targets
+        for library in target.libraries
+        if not stored or symbols.is_same(library)
+    )
+    if stored:
+        why = "it is not here with the same build id"
+        absent = {library.host_path for target in targets for library in target.libraries}
+        absent -= found.functions.keys() | found.unreadable.keys()
+        found = replace(found, unreadable={**found.unreadable, **dict.fromkeys(absent, why)})
+    comms = {
+        pid: thread_comms(files, pid)
+        for target in targets
+        for pid in (target.mount.daemon_pid, *target.mount.servers)
+        if pid is not None and not stored
+    }
+    plan = planner.plan(facts, options, targets, found, None, comms, cgroup=False)
+    missing = tuple(why for why in plan.missing if why.code is not Code.NO_TRACE_CMD)
+    plan = replace(plan, missing=missing)
+    if not stored and any(event.name == SWITCH for event in plan.events):
+        with tempfile.TemporaryDirectory() as folder:
+            misses = perf_misses_switches(perf, Path(folder))
+        plan = replace(plan, switch_records=misses)
+    return facts, plan
 
 
 def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> None:

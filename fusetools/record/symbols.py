@@ -132,6 +132,20 @@ def _look(path: str, debug: str | None) -> str:
     return json.dumps({"functions": rows, "stepped": stepped, "plain": plain})
 
 
+def is_same(library: Library) -> bool:
+    """Return whether the very file of another host's library is here, by its build id."""
+    if not library.host_path or not library.build_id:
+        return False
+    path = library.host_path
+
+    def look() -> str:
+        file = f"/proc/self/fd/{open_regular(path)}"
+        drop_privileges()
+        return native.elf_build_id(file) or ""
+
+    return bounded(look, PATIENCE) == library.build_id
+
+
 def kernel_address(files: Files, name: str) -> int:
     """Return the address of a kernel function, by kallsyms; 0 if that is hidden."""
     text = files.read(KALLSYMS, quiet=True) or ""

@@ -142,25 +142,8 @@ class Tracefs:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()
 
     def hits(self, probes: Iterable[Probe]) -> dict[str, int]:
-        """How often each uprobe was hit since it was made, by its event's name.
-
-        uprobe_profile has a line for each, in the order in which they were made, and names no
-        group: where others have events of the same name, those are left out.
-        """
-        lines = self._read("uprobe_profile").split("\n")
-        counts: dict[str, list[int]] = defaultdict(list)
-        for fields in (line.rsplit(None, 2) for line in lines):
-            if len(fields) == 3:
-                counts[fields[1]].append(int(fields[2]))
-        ours: dict[str, list[str]] = defaultdict(list)
-        for probe in probes:
-            ours[probe.recorded_as.partition(":")[2]].append(probe.event)
-        return {
-            event: count
-            for name, events in ours.items()
-            if len(events) == len(counts[name])
-            for event, count in zip(events, counts[name])
-        }
+        """How often each uprobe was hit since it was made, by its event's name."""
+        return hits_in(self._read("uprobe_profile"), probes)
 
     def unplaced(self, probes: Iterable[Probe], placed: str = PLACED) -> list[str]:
         """Kernel functions whose probe is accepted and not in the code (a module's that is not
@@ -177,21 +160,8 @@ class Tracefs:
         return sorted({probe.place for probe in probes if probe.in_kernel} - there)
 
     def missed_returns(self) -> dict[str, int]:
-        """Return the calls whose entry a kretprobe saw but, for lack of an instance, not the
-        return, by the event's name without its group.
-
-        kprobe_profile's last column is of all that the probe missed. Until Linux 5.14 that holds
-        page faults in a handler as well, which miss nothing (kprobe_fault_handler in
-        arch/x86/kernel/kprobes/core.c). A miss of the place, and not of the return, is in the
-        column of the entry's probe too.
-        """
-        lines = self._read("kprobe_profile").splitlines()
-        missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}
-        return {
-            name: n - missed.get(name[: -len(RETURN)], 0)
-            for name, n in missed.items()
-            if name.endswith(RETURN)
-        }
+        """Return the calls whose return was missed, by the event's name without its group."""
+        return missed_in(self._read("kprobe_profile"))
 
     def _write(self, event: str, line: str) -> None:
         if not is_line(line):
@@ -216,6 +186,44 @@ class Tracefs:
         """Return the last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
         errors = [line for line in self._read("error_log").splitlines() if "error:" in line]
         return errors[-1].partition("error:")[2].strip() if errors else ""
+
+
+def hits_in(profile: str, probes: Iterable[Probe]) -> dict[str, int]:
+    """Return how often each uprobe was hit, by its event's name: from tracefs' uprobe_profile.
+
+    It has a line for each, in the order in which they were made, and names no group: where others
+    have events of the same name, those are left out.
+    """
+    counts: dict[str, list[int]] = defaultdict(list)
+    for fields in (line.rsplit(None, 2) for line in profile.split("\n")):
+        if len(fields) == 3 and fields[2].isdecimal():
+            counts[fields[1]].append(int(fields[2]))
+    ours: dict[str, list[str]] = defaultdict(list)
+    for probe in probes:
+        ours[probe.recorded_as.partition(":")[2]].append(probe.event)
+    return {
+        event: count
+        for name, events in ours.items()
+        if len(events) == len(counts[name])
+        for event, count in zip(events, counts[name])
+    }
+
+
+def missed_in(profile: str) -> dict[str, int]:
+    """Return the calls whose entry a kretprobe saw but, for lack of an instance, not the return, by
+    the event's name without its group: from tracefs' kprobe_profile.
+
+    Its last column is of all that the probe missed. Until Linux 5.14 that holds page faults in a
+    handler as well, which miss nothing (kprobe_fault_handler in arch/x86/kernel/kprobes/core.c). A
+    miss of the place, and not of the return, is in the column of the entry's probe too.
+    """
+    fields = [line.split() for line in profile.splitlines()]
+    missed = {row[0]: int(row[2]) for row in fields if len(row) == 3 and row[2].isdecimal()}
+    return {
+        name: n - missed.get(name[: -len(RETURN)], 0)
+        for name, n in missed.items()
+        if name.endswith(RETURN)
+    }
 
 
 def _write_once(path: Path, text: str) -> None:

@@ -59,6 +59,7 @@ ANSWERS: dict[str, type] = {
     "heat": Heat,
     "hist": Histograms,
     "merge": Merged,
+    "open": Outcome,
     "overhead": Overhead,
     "queue": Queue,
     "record": Outcome,

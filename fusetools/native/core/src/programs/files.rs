@@ -29,7 +29,8 @@ pub struct Files {
     pub root: PathBuf,
     /// Files with another path here: of a daemon in another mount namespace, or deleted.
     pub places: FxHashMap<MappedFile, PathBuf>,
-    /// Mount points below which nothing is opened, because their file system does not answer.
+    /// Mount points below which nothing is opened, because their file system does not answer, and [`VDSO`] if the
+    /// recording is of another machine.
     pub avoid: Vec<PathBuf>,
     /// Function that opens files. None: this process opens them itself.
     pub opener: Option<Opener>,
@@ -46,7 +47,7 @@ impl Files {
     /// Read the file, if it is here and its build id is that of the mapping. The vDSO is copied from this process.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
         if file.path == VDSO && self.root.as_os_str().is_empty() {
-            return own_vdso();
+            return own_vdso().filter(|_| !self.avoid.iter().any(|name| name == Path::new(VDSO)));
         }
         let image = self.image(&self.place(file)?)?;
         let known = elf::build_id_in(&image).ok()?;

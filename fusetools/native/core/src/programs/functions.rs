@@ -251,9 +251,10 @@ mod tests {
         assert!(files.open(&file("/proc/self/exe", &[])).is_some());
         assert!(files.open(&file("/proc/self/exe", &[9; 20])).is_none());
         let avoiding = Files {
-            avoid: vec!["/proc".into()],
+            avoid: vec!["/proc".into(), "[vdso]".into()],
             ..Files::default()
         };
+        assert!(avoiding.open(&vdso).is_none());
         assert!(avoiding.open(&file("/proc/self/exe", &[])).is_none());
     }
 }
