@@ -71,6 +71,7 @@ for n in range(7813):
     os.read(fd, 512)
 """
 SPIN = "while True: pass"
+ORDINARY = ("chrt", "--other", "0")  # without the campaign's real-time policy
 
 
 def build(folder: Path) -> Path:
@@ -181,7 +182,7 @@ def caches_off(stage: Stage) -> Set:
 
 
 def quota(stage: Stage) -> Set:
-    mount = stage.faultfs("--getattr=spin:400", "--attr=0")
+    mount = stage.faultfs("--getattr=spin:400", "--attr=0", before=ORDINARY)
     group = quota_group(stage, stage.daemon.pid)
     assert group
     return Set([mount], python(STAT_LOOP.format(rounds=20, files=40), mount))
@@ -220,7 +221,7 @@ def _remove(root: Path, group: Path) -> None:
 def cpu_taken(stage: Stage) -> Set:
     # The daemon and two other processes share one CPU; the caller has another.
     cpu = min(os.sched_getaffinity(0))
-    pinned = ("taskset", "-c", str(cpu))
+    pinned = (*ORDINARY, "taskset", "-c", str(cpu))
     mount = stage.faultfs("--getattr=spin:300", "--attr=0", before=pinned)
     for _ in range(2):
         stage.spawn(*pinned, PYTHON, "-c", SPIN)
