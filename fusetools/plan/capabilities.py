@@ -32,6 +32,11 @@ NO_UPROBES = Reason(
 # Reports the connection of FUSE's descriptors in fdinfo (Linux 6.18)
 SHOWS_CONNECTION = "fuse_dev_show_fdinfo"
 _PRIVILEGED = "run it outside of the container, or in a privileged one"
+# Capabilities without which a recording of root fails or lacks the daemon (docs/containers.md).
+_NEEDED = (
+    ("cap_ipc_lock", "the kernel may refuse perf's buffers"),
+    ("cap_sys_ptrace", "daemons cannot be found"),
+)
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,10 @@ def _advice(facts: HostFacts) -> list[Advice]:
         advice.append(Advice(NO_UPROBES.why, NO_UPROBES.fix, True))
     if not facts.fuse:
         advice.append(Advice("the kernel's FUSE is not loaded", "modprobe fuse", True))
+    for name, effect in _NEEDED:
+        if facts.capabilities and name not in facts.capabilities:
+            fix = f"run the container with --cap-add {name[len('cap_') :].upper()}"
+            advice.append(Advice(f"this root lacks {name.upper()}: {effect}", fix, False))
     if facts.trace_cmd is None:
         problem = "trace-cmd is not installed: no function_graph"
         advice.append(Advice(problem, installs(facts, "trace-cmd"), False))
@@ -265,7 +274,7 @@ def _perf_advice(facts: HostFacts) -> Advice:
         problem = f"{facts.perf.path} was built without libtraceevent: it has no tracepoints"
         return Advice(problem, installs(facts, "perf"), True)
     if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
-        problem = f"perf cannot record ({facts.perf_why}): this root has few capabilities"
+        problem = f"perf cannot record ({facts.perf_why}): this root lacks CAP_PERFMON"
         return Advice(problem, _PRIVILEGED, True)
     if facts.perf and facts.perf_can_record:
         problem = f"perf {facts.perf.version} has no --control (perf 5.10 and later have)"

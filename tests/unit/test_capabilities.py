@@ -14,6 +14,7 @@ from fusetools.cli import main
 from fusetools.errors import Error
 from fusetools.host import probe
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
+from fusetools.host.probe import CAPABILITIES
 from fusetools.plan.capabilities import Diagnosis, diagnose
 from fusetools.plan.options import Options, Workload
 from fusetools.record import doctor, preflight
@@ -211,6 +212,16 @@ def test_root_of_a_container() -> None:
     assert not diagnosis.works
     assert "Permission denied" in diagnosis.advice[0].problem
     assert diagnosis.advice[0].fix == "run it outside of the container, or in a privileged one"
+
+
+@pytest.mark.parametrize("missing", ["ipc_lock", "sys_ptrace"])
+def test_a_missing_capability_is_named(missing: str) -> None:
+    every = {f"cap_{name}" for name in CAPABILITIES}
+    assert not [a for a in of(HERE, capabilities=tuple(every)).advice if "lacks" in a.problem]
+    diagnosis = of(HERE, capabilities=tuple(every - {f"cap_{missing}"}))
+    (advice,) = [advice for advice in diagnosis.advice if "lacks" in advice.problem]
+    assert f"CAP_{missing.upper()}" in advice.problem
+    assert advice.fix.endswith(f"--cap-add {missing.upper()}")
 
 
 @pytest.mark.parametrize("mount", [NO_DAEMON, OUT_OF_REACH])
