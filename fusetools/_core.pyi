@@ -328,6 +328,8 @@ class NamedRequest:
     refused: int
     dropped: bool
     resent: bool
+    first_reader: int | None
+    first_read: int | None
     signals: int
     signal: int  # the first one
     interrupted: bool  # the daemon read an INTERRUPT
@@ -556,6 +558,7 @@ class Cause(TypedDict):
     helper: bool
     background: bool
     pid: int | None
+    signal: int
     ns: int
     requests: int
     own: _Frames

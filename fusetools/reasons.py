@@ -171,6 +171,9 @@ class Code(str, Enum):
     PAGES_AWAITED = "pages_awaited"
     INODE_LOCK = "inode_lock"
     CALLERS_BLOCKED = "callers_blocked"
+    FILE_LOCKS = "file_locks"
+    INTERRUPTED = "interrupted"
+    RESENT = "resent"
     HAMMER = "hammer"
     CACHES_OFF = "caches_off"
     NEGATIVE_LOOKUPS = "negative_lookups"
@@ -650,6 +653,14 @@ def _each(words: Words) -> str:
     return f"{requests}, {words['mean_ns']} each"
 
 
+def _kept(words: Words) -> str:
+    """Return who had read a request that was sent again."""
+    reader = "some process" if "pid" not in words else f"pid {words['pid']}"
+    if words.get("comm"):
+        reader = f"{words['comm']} ({reader})"
+    return f"{reader} had read and not answered"
+
+
 def _under(words: Words) -> str:
     return f" under {words['function']}" if "function" in words else ""
 
@@ -668,10 +679,20 @@ def _sleeps(words: Words) -> str:
 _FATES = {
     "unfinished": "had no answer by the recording's end",
     "interrupted": "were interrupted before the daemon took them",
-    "aborted": "were aborted by the kernel: the daemon or its connection was gone",
+    "aborted": "were aborted with their connection",
+    "daemon_ended": "were aborted as the daemon ended",
+    "timeout": "were aborted with their connection by the kernel's request timeout",
     "refused": "had an answer that the kernel refused: their callers waited on",
     "dropped": "were read by the daemon and never answered: its thread went on to others",
 }
+
+
+def _fate(words: Words) -> str:
+    text = _FATES.get(words.get("fate", ""), "had no answer")
+    one = words.reason.figures.get("requests") == 1
+    return text.replace("were ", "was ", 1) if one and text.startswith("were ") else text
+
+
 _DOING = {
     "sleep": "sleeps",
     "network": "waits for the network",
@@ -1185,6 +1206,21 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         _outside_of_requests,
         "{syscall} waited in the kernel for something else",
     ),
+    Code.FILE_LOCKS: (
+        "{time_share} of the callers' waiting is for file locks",
+        lambda words: f"{_each(words)}: setlkw, which is answered once the lock is free",
+    ),
+    Code.INTERRUPTED: (
+        "{time_share} of the callers' waiting is in vain: {signal} interrupted {operation}",
+        lambda words: f"{_each(words)}; {words['daemon']} answered EINTR, and callers ask again",
+    ),
+    Code.RESENT: (
+        lambda words: (
+            f"{words['time_share']} of the callers' waiting is for "
+            f"{words.counted('requests', 'request')} that {_kept(words)}"
+        ),
+        "{mean_ns} each until sent a second time (FUSE_NOTIFY_RESEND)",
+    ),
     Code.HAMMER: (
         "{comm} (pid {pid}) makes {requests_share} of all requests",
         lambda words: (
@@ -1241,11 +1277,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "",
     ),
     Code.UNANSWERED: (
-        lambda words: (
-            f"{words['requests']} of {words.counted('of', 'request')} "
-            f"{_FATES.get(words.get('fate', ''), 'had no answer')}"
-        ),
-        "{time_share} of the callers' waiting",
+        lambda words: f"{words['requests']} of {words.counted('of', 'request')} {_fate(words)}",
+        lambda words: f"{words['mean_ns']} each, {words['time_share']} of the callers' waiting",
     ),
     Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
     Code.WHY_NO_STATES: (

@@ -137,6 +137,8 @@ def request(row: core.native.NamedRequest, first: int, names: Names) -> Request:
         dropped=row.dropped,
         left_ns=None if row.left is None else row.left - first,
         resent=row.resent,
+        first_reader=row.first_reader,
+        first_read_ns=None if row.first_read is None else row.first_read - first,
         signals=row.signals,
         signal=signal_name(row.signal),
         interrupted=row.interrupted,

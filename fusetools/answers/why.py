@@ -18,7 +18,7 @@ from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.queue import more_threads
-from fusetools.answers.requests import RequestQuery, error_name
+from fusetools.answers.requests import RequestQuery, error_name, signal_name
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
 from fusetools.host.limits import change, device
@@ -735,6 +735,66 @@ def _outside(digest: Digest) -> Iterator[Finding]:
         )
 
 
+def _special(digest: Digest, code: Code) -> Iterator[tuple[Place, list[core.native.Cause]]]:
+    """Yield the causes of a kind that has the finding's name, with their most frequent place."""
+    causes = [cause for cause in digest.causes if cause["what"] == code.value]
+    if causes and digest.counts(code, digest.ns(code.value)):
+        yield digest.places(causes), causes
+
+
+def _file_locks(digest: Digest) -> Iterator[Finding]:
+    """Find callers that wait for locks of files."""
+    code = Code.FILE_LOCKS
+    for place, causes in _special(digest, code):
+        yield _finding(
+            digest,
+            code,
+            digest.ns(code.value),
+            place.subject,
+            dict(place.figures),
+            callers=digest.callers_of(causes),
+            more=digest.command("slow", place.operation),
+        )
+
+
+def _interrupted(digest: Digest) -> Iterator[Finding]:
+    """Find requests that signals to their callers ended."""
+    code = Code.INTERRUPTED
+    for place, causes in _special(digest, code):
+        most = max(causes, key=lambda cause: cause["ns"])
+        signal = signal_name(most["signal"])
+        yield _finding(
+            digest,
+            code,
+            digest.ns(code.value),
+            {**place.subject, "daemon": digest.daemon(most), "signal": signal},
+            dict(place.figures),
+            callers=digest.callers_of(causes),
+            more=digest.command("errors", place.operation),
+        )
+
+
+def _resent(digest: Digest) -> Iterator[Finding]:
+    """Find requests that a process read and left, until they were sent again."""
+    code = Code.RESENT
+    for place, causes in _special(digest, code):
+        most = max(causes, key=lambda cause: cause["ns"])
+        ns, requests = digest.ns(code.value), sum(cause["requests"] for cause in causes)
+        subject = dict(place.subject)
+        if most["pid"]:
+            subject |= {"pid": most["pid"], "comm": digest.comm(most["pid"])}
+        figures: dict[str, int | float] = {"requests": requests, "mean_ns": ns // (requests or 1)}
+        yield _finding(
+            digest,
+            code,
+            ns,
+            subject,
+            figures,
+            callers=digest.callers_of(causes),
+            more=digest.command("slow", place.operation),
+        )
+
+
 # Needless requests
 
 
@@ -992,7 +1052,8 @@ def _errors(digest: Digest) -> Iterator[Finding]:
     for operation, number, (requests, ns, _) in digest.answer["errors"]:
         name = error_name(-number)
         of = digest.operations[operation][0]
-        if name in _EXPECTED or requests < threshold(code.value, "least_requests"):
+        in_vain = name == "EINTR" and digest.ns(Code.INTERRUPTED.value)
+        if name in _EXPECTED or in_vain or requests < threshold(code.value, "least_requests"):
             continue
         if requests < threshold(code.value, "least_share_of_requests") * of:
             continue
@@ -1006,12 +1067,19 @@ def _errors(digest: Digest) -> Iterator[Finding]:
         )
 
 
+_UNANSWERED = (
+    *("unfinished", "interrupted", "aborted", "daemon_ended", "timeout"),
+    *("refused", "dropped"),
+)
+
+
 def _unanswered(digest: Digest) -> Iterator[Finding]:
     """Find requests without a reply: callers waited, and nobody worked on them."""
     code, left = Code.UNANSWERED, digest.unknown
     for fate, (requests, ns, _) in digest.answer["fates"]:
-        if fate not in ("unfinished", "interrupted", "aborted", "refused", "dropped"):
+        if fate not in _UNANSWERED:
             continue
+        each = ns // (requests or 1)
         ns = min(ns, left)
         if not digest.counts(code, ns):
             continue
@@ -1021,7 +1089,7 @@ def _unanswered(digest: Digest) -> Iterator[Finding]:
             code,
             ns,
             {"fate": fate},
-            {"requests": requests, "of": digest.requests},
+            {"requests": requests, "of": digest.requests, "mean_ns": each},
             more=digest.command("errors") if fate != "unfinished" else "fusetools stuck",
         )
 
@@ -1040,6 +1108,9 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.CPU_QUOTA, Code.CPU_TAKEN), _cpu),
     ((Code.DAEMON_CPU,), _daemon_cpu),
     ((Code.BACKGROUND_LIMIT, *dict.fromkeys(_OUTSIDE.values())), _outside),
+    ((Code.FILE_LOCKS,), _file_locks),
+    ((Code.INTERRUPTED,), _interrupted),
+    ((Code.RESENT,), _resent),
     ((Code.HAMMER,), _hammer),
     ((Code.CACHES_OFF,), _caches_off),
     ((Code.NEGATIVE_LOOKUPS,), _negative_lookups),

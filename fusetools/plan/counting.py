@@ -16,8 +16,11 @@ _RARE = {
     *("fsyncdir", "getlk", "setlk", "setlkw", "ioctl", "fallocate", "copy_file_range"),
     *("setupmapping", "removemapping", "syncfs", "tmpfile", "statx", "copy_file_range_64"),
 }
+_LAST = max(number for number in core.OPCODES if number < 1000)  # CUSE's begin at 4096
 OPCODES = {number: name for number, name in core.OPCODES.items() if name not in _RARE}
 ANY = "FUSE requests of other kinds"
+# Operations of later kernels, without a name: a few, as each counter costs time at each request.
+LATER = {number: f"opcode_{number}" for number in range(_LAST + 1, _LAST + 9)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
     begins += [name for name in ("fuse:fuse_request_send",) if name in scopes and not begins]
     for name in begins:
         only = scopes[name].filter if name in scopes else EVERY
-        for number, operation in OPCODES.items():
+        for number, operation in {**OPCODES, **LATER}.items():
             of_mounts = grouped(only) if only else EVERY
             both = all_of(condition(f"opcode=={number}"), of_mounts)
             rows.append(Counted(name, both, f"FUSE_{operation.upper()}", operation, "request"))

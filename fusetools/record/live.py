@@ -11,7 +11,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import unbundled
-from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
+from fusetools.plan.counting import ANY, LATER, Counted, counting, others_call, too_many
 from fusetools.plan.options import Options
 from fusetools.reasons import UNTIMED, Reason
 from fusetools.record.callers import Callers
@@ -30,8 +30,9 @@ COUNTED = ("daemon", "request", "kernel")
 
 @dataclass(frozen=True)
 class Live:
-    """``counts``: (what, calls), requests of other kinds only where there were any. ``cost``: ns
-    that a probe adds to each of the daemons' calls, as it was measured; None: there is none."""
+    """``counts``: (what, calls), requests of other kinds, and of those without a name, only where
+    there were any. ``cost``: ns that a probe adds to each of the daemons' calls, as it was
+    measured; None: there is none."""
 
     counts: tuple[tuple[Counted, int], ...]
     seconds: float
@@ -71,8 +72,8 @@ def read_counts(text: str, rows: Sequence[Counted]) -> tuple[tuple[Counted, int]
     for row, count in zip(rows, counts):
         if row.function == ANY:
             count -= named
-            if not count:
-                continue
+        if not count and _is_request(row) and row.operation in ("", *LATER.values()):
+            continue
         counted.append((row, count))
     return tuple(counted)
 

@@ -94,7 +94,8 @@ class Request:
     reader went on to other requests and never answered it; ``left_ns``: time of either.
     ``signals``: number of signals that its caller got while it waited; ``signal``: the first one's
     name; ``interrupted``: the daemon read an INTERRUPT for it. ``resent``: the kernel sent it a
-    second time. ``aborter``: who aborted it, None if nobody.
+    second time; ``first_reader``: process that had read it before, and did not answer it;
+    ``first_read_ns``: when. ``aborter``: who aborted it, None if nobody.
     """
 
     operation: str
@@ -131,6 +132,8 @@ class Request:
     dropped: bool = False
     left_ns: Ns | None = None
     resent: bool = False
+    first_reader: int | None = None
+    first_read_ns: Ns | None = None
     signals: int = 0
     signal: str = ""
     interrupted: bool = False

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import test_plan
 
+from fusetools import core
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.plan.counting import ANY, OPCODES, Counted, counting, others_call, too_many
+from fusetools.plan.counting import ANY, LATER, OPCODES, Counted, counting, others_call, too_many
 from fusetools.plan.filters import EVERY, condition
 from fusetools.plan.options import Count, Options
 from fusetools.record.live import command_line, read_counts
@@ -33,7 +34,7 @@ def test_each_call_is_counted_once() -> None:
     assert {row.function for row in own if row.layer == "daemon"} >= {"cvmfs_lookup"}
     requests = [row for row in rows if row.layer == "request"]
     assert {row.event for row in requests} == {"fuse_kernel:queue_request_and_unlock"}
-    assert [row.operation for row in requests] == [*OPCODES.values(), ""]
+    assert [row.operation for row in requests] == [*OPCODES.values(), *LATER.values(), ""]
     lookup = next(row for row in requests if row.function == "FUSE_LOOKUP")
     assert str(lookup.filter) == "opcode==1 && (connection==45)"
     assert str(requests[-1].filter) == "connection==45"
@@ -70,6 +71,17 @@ def test_counts_are_read_by_their_order() -> None:
     assert [n for _, n in read_counts(written(7, 5, 3, 8), ROWS)] == [7, 5, 3]
     rest = read_counts(written(7, 5, 3, 10), ROWS)[-1]
     assert (rest[0].function, rest[1]) == (ANY, 2)
+
+
+def test_operations_without_a_name_have_a_number() -> None:
+    assert not {*LATER} & {*core.OPCODES}
+    number, name = next(iter(LATER.items()))
+    only = condition(f"opcode=={number}")
+    later = Counted("fuse:fuse_request_send", only, f"FUSE_{name.upper()}", name, "request")
+    rows = (*ROWS[:2], later, ROWS[3])
+    *_, row = read_counts(written(7, 5, 2, 7), rows)
+    assert (row[0].function, row[1]) == (f"FUSE_OPCODE_{number}", 2)
+    assert [n for _, n in read_counts(written(7, 5, 0, 5), rows)] == [7, 5]
 
 
 @pytest.mark.parametrize("text", ["", written(7, 5, 3), written(7, "<not counted>", 3, 8)])

@@ -69,6 +69,7 @@ SUBJECT: Mapping[str, Value] = {
     "processes": ("node", "java"),
     "error": "EIO",
     "fate": "aborted",
+    "signal": "SIGALRM",
     "side": "B",
     "label": "find",
 }

@@ -770,3 +770,16 @@ def test_opcodes_without_a_name_are_shown_by_number(tmp_path: Path, run: Invoke)
         done = run(command, "-i", str(path), "opcode_12345")
         assert done.exit_code == 0, done.output
         assert run(command, "-i", str(path), "opcode_x").exit_code == 1
+
+
+def test_slow_says_who_had_a_request_that_was_sent_twice() -> None:
+    some = fusetools.open(DEMO).slowest(most=1)
+    (request,) = some.requests
+    first = request.marks_ns["read"] - 2_000_000_000
+    kept = replace(request, resent=True, first_reader=77, first_read_ns=first)
+    for of, said in (
+        (kept, "sent a second time, 2.00 s after pid 77 had read it"),
+        (replace(kept, first_reader=None, first_read_ns=None), "sent a second time"),
+    ):
+        text = " ".join(slow_text(replace(some, requests=(of,))).split())
+        assert said in text and ("pid 77" in text) == ("pid 77" in said)

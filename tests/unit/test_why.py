@@ -16,7 +16,7 @@ import fusetools
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
-from fusetools.answers.why import RULES
+from fusetools.answers.why import _UNANSWERED, RULES
 from fusetools.reasons import Code, Reason
 from fusetools.results.compare import Compared, Figures, Group, Measure
 from fusetools.results.diff import Difference, Differences, Side
@@ -94,6 +94,7 @@ def cause(what: str, ns: int, **more: Any) -> dict[str, Any]:
         "helper": False,
         "background": False,
         "pid": None,
+        "signal": 0,
         "ns": ns,
         "requests": count,
         "own": [],
@@ -501,7 +502,7 @@ def test_errors(rule: Any) -> None:
     assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
 
 
-@pytest.mark.parametrize("fate", ["unfinished", "interrupted", "aborted", "refused", "dropped"])
+@pytest.mark.parametrize("fate", _UNANSWERED)
 def test_requests_without_an_answer(rule: Any, fate: str) -> None:
     fates = [("matched", (900, 100 * MS, 0)), (fate, (3, 900 * MS, 0))]
     # The thread that read them waits for the next request.
@@ -512,9 +513,47 @@ def test_requests_without_an_answer(rule: Any, fate: str) -> None:
     assert result.unknown == () and result.unknown_share == 0
     reason = result.findings[0].reason
     assert (reason.subject["fate"], reason.figures["requests"]) == (fate, 3)
+    assert reason.figures["mean_ns"] == 300 * MS
     # The daemon's work for them is known: that is the cause.
     sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
     assert codes(rule(fates=fates, causes=[sleep])) == ["daemon_sleeps"]
+
+
+def test_requests_that_were_sent_twice(rule: Any) -> None:
+    places = [("lookup", 0, 2, 900 * MS)]
+    kept = cause("resent", 900 * MS, n=2, pid=OTHER, places=places)
+    found = rule(causes=[kept, cause("passing", 100 * MS)])
+    assert codes(found) == ["resent"] and found.findings[0].share == 0.9
+    reason = found.findings[0].reason
+    assert (reason.subject["pid"], reason.subject["comm"]) == (OTHER, "other")
+    assert (reason.figures["requests"], reason.figures["mean_ns"]) == (2, 450 * MS)
+    nobody = rule(causes=[cause("resent", 900 * MS, places=places)]).findings[0].reason
+    assert "pid" not in nobody.subject
+    assert codes(rule(causes=[{**kept, "ns": 9 * MS}, cause("passing", 991 * MS)])) == []
+
+
+def test_requests_that_signals_ended(rule: Any) -> None:
+    places = [("lookup", 0, 40, 800 * MS)]
+    vain = cause("interrupted", 800 * MS, signal=14, places=places)
+    errors = [("lookup", -4, (40, 800 * MS, 40))]
+    operations = [("lookup", (50, 1000 * MS, 40))]
+    found = rule(causes=[vain], errors=errors, operations=operations)
+    # Their error is no finding of its own.
+    assert codes(found) == ["interrupted"]
+    reason = found.findings[0].reason
+    assert (reason.subject["signal"], reason.subject["operation"]) == ("SIGALRM", "lookup")
+    assert (reason.figures["requests"], reason.figures["of"]) == (40, 50)
+    # Without a signal, it is an error as others.
+    assert codes(rule(errors=errors, operations=operations)) == ["errors_frequent"]
+
+
+def test_waits_for_file_locks(rule: Any) -> None:
+    places = [("setlkw", 0, 3, 700 * MS)]
+    operations = [("setlkw", (4, 720 * MS, 0)), ("read", (996, 280 * MS, 0))]
+    found = rule(causes=[cause("file_locks", 700 * MS, places=places)], operations=operations)
+    assert codes(found) == ["file_locks"] and found.findings[0].share == 0.7
+    figures = found.findings[0].reason.figures
+    assert (figures["requests"], figures["of"]) == (3, 4)
 
 
 def test_the_recording_comes_last(rule: Any) -> None:

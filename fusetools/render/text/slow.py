@@ -170,8 +170,17 @@ def outcome(r: Request) -> str:
         return f"{REASONS[r.fate]}{error}{by}{_where(r)}"
     if r.fate != "matched":
         return REASONS.get(r.fate, r.fate)
-    sent = ["sent a second time"] if r.resent else []
+    sent = [_resent(r)] if r.resent else []
     return ", ".join([*sent, r.error or ("no such file" if r.negative else "")]).rstrip(", ")
+
+
+def _resent(r: Request) -> str:
+    """Return that it was sent twice, and which process kept it for how long before."""
+    again = r.marks_ns.get("read")
+    if r.first_reader is None or r.first_read_ns is None or again is None:
+        return "sent a second time"
+    kept = duration(again - r.first_read_ns)
+    return f"sent a second time, {kept} after pid {r.first_reader} had read it"
 
 
 def signalled(r: Request) -> str:

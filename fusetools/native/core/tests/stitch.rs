@@ -1924,6 +1924,17 @@ fn a_request_that_is_sent_again_is_one() {
     assert_eq!((stories.len(), story.fate), (1, Fate::Matched));
     assert!(story.resent && !story.handed);
     assert_eq!((story.reader, story.replier), (503, 503));
+    assert_eq!((story.first_reader, story.first_read), (500, 130));
+    // The same thread went on to wait for others.
+    let text = text
+        .replace("200 500 ends\n", "200 500 enter 0 9\n")
+        .replace("503", "500");
+    let again = text.replace("        290 500 enter 0 9\n", "");
+    let stories = script.run(&again);
+    let again = &stories[0];
+    assert!(again.resent && !again.dropped);
+    assert_eq!((again.first_reader, again.first_read), (500, 130));
+    assert_eq!(cut(again), cut(story));
     assert_eq!(
         cut(story),
         "vfs_entry+setup 10, queue 200, daemon 10, reply 10, caller_wakeup+vfs_exit 20"

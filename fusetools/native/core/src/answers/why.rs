@@ -51,13 +51,20 @@ pub enum What {
     Computes,
     /// The daemon's thread slept.
     Slept,
+    /// A process had read the request and did not answer it, until it was sent a second time. `Cause::pid`: that
+    /// process; 0: unknown.
+    Resent,
+    /// The daemon had a SETLKW, which waits until others have released the file's lock.
+    FileLocks,
+    /// The request was in vain: its caller got a signal (`Cause::signal`), and the daemon answered EINTR.
+    Interrupted,
     /// The caller waited outside of requests: `Cause::outside`.
     Outside,
     /// It is unknown which thread worked on it, or since when.
     Unknown,
 }
 
-pub const WHATS: [(What, &str); 11] = [
+pub const WHATS: [(What, &str); 14] = [
     (What::Caller, "caller"),
     (What::CallerBlocked, "caller_blocked"),
     (What::CallerCpu, "caller_cpu"),
@@ -67,6 +74,9 @@ pub const WHATS: [(What, &str); 11] = [
     (What::OnCpu, "on_cpu"),
     (What::Computes, "computes"),
     (What::Slept, "slept"),
+    (What::Resent, "resent"),
+    (What::FileLocks, "file_locks"),
+    (What::Interrupted, "interrupted"),
     (What::Outside, "outside"),
     (What::Unknown, "unknown"),
 ];
@@ -92,6 +102,8 @@ pub struct Cause {
     pub background: bool,
     /// Index in `OUTSIDE`.
     pub outside: u8,
+    /// Number of a signal; 0: none.
+    pub signal: u32,
 }
 
 impl Cause {
@@ -108,6 +120,7 @@ impl Cause {
             pid: 0,
             background: false,
             outside: 0,
+            signal: 0,
         }
     }
 }
@@ -198,6 +211,8 @@ const REPLY: u8 = 5;
 const END: u8 = 6;
 const RUNS: u8 = 7;
 
+const EINTR: i32 = 4;
+
 /// Collector of the causes.
 pub struct Why<'a> {
     pub total: u64,
@@ -207,7 +222,8 @@ pub struct Why<'a> {
     pub operations: FxHashMap<Operation, Total>,
     pub asynchronous: FxHashMap<Operation, Total>,
     pub errors: FxHashMap<(Operation, i32), Total>,
-    /// By fate; in place of it `REFUSED`, or "dropped" where the daemon read a request and left it.
+    /// By fate; in place of it `REFUSED`, or "dropped" where the daemon read a request and left it; "daemon_ended" or
+    /// "timeout" (the kernel's, for requests) where that aborted it.
     pub fates: FxHashMap<&'static str, Total>,
     pub calls: FxHashMap<(Operation, u64), Total>,
     /// Requests by process; and by process, operation and file.
@@ -501,9 +517,21 @@ impl<'a> Why<'a> {
                         self.waiters.insert((connection, story.tid));
                     }
                 }
+                (BEGIN, READ) if story.resent => {
+                    let held = match story.first_read {
+                        ABSENT => ns,
+                        read => span.1.saturating_sub(read).min(ns),
+                    };
+                    let reader = story.first_reader.max(0);
+                    self.part(What::Resent, connection, reader, held);
+                    self.part(What::Unknown, connection, 0, ns - held);
+                }
                 // No thread works on it: its reader continued with others, or the kernel refused the answer.
                 (READ.., _) if stage.name() == REFUSED || story.dropped => {
                     self.part(What::Unknown, connection, 0, ns);
+                }
+                (READ.., ..=END) if story.operation.name() == "setlkw" => {
+                    self.part(What::FileLocks, connection, 0, ns);
                 }
                 (READ.., ..=REPLY) if worker >= 0 => {
                     let rest = match (story.handed, self.tracked.sees(worker)) {
@@ -585,6 +613,12 @@ impl<'a> Why<'a> {
         let fate = match (story.refused != 0, story.dropped) {
             (true, _) => REFUSED,
             (_, true) => "dropped",
+            _ if story.fate == Fate::Aborted && story.aborted_by_daemon => "daemon_ended",
+            _ if story.fate == Fate::Aborted
+                && known.name_of(story.aborter_comm).starts_with("kworker/") =>
+            {
+                "timeout"
+            }
             _ => FATES
                 .iter()
                 .find(|(fate, _)| *fate == story.fate)
@@ -604,6 +638,13 @@ impl<'a> Why<'a> {
         self.of_process.add((story.pid, operation, node), ns);
         self.lists_or_listed(story, node, ns);
         self.divide(story, cut);
+        if story.signals > 0 && story.error == -EINTR {
+            let mut cause = Cause::new(What::Interrupted, story.connection);
+            cause.signal = story.signal;
+            let number = self.cause(cause);
+            self.parts.clear();
+            self.add_part(number, ns);
+        }
         let mut resource = 0;
         for (number, ns) in std::mem::take(&mut self.parts) {
             let (cause, sum) = &mut self.sums[number as usize];

@@ -173,8 +173,13 @@ impl Stitch {
             return;
         };
         open.story.resent = true;
-        if open.paired == Some(ev.tid) {
+        // Only the second reading is known, unless the thread has gone on to others since.
+        if open.paired == Some(ev.tid) && open.passed.is_none() {
             return;
+        }
+        if open.paired.is_some() {
+            open.story.first_reader = open.story.daemon_pid;
+            open.story.first_read = open.story.at(Mark::Read).unwrap_or(ABSENT);
         }
         (open.refused, open.passed, open.left) = (None, None, None);
         (open.paired, open.story.blocked) = (Some(ev.tid), ABSENT);

@@ -164,8 +164,11 @@ pub struct Story {
     pub refused: i32,
     /// The thread that read it continued with other requests and never answered it.
     pub dropped: bool,
-    /// The kernel sent it a second time (FUSE_NOTIFY_RESEND).
+    /// The kernel sent it a second time (FUSE_NOTIFY_RESEND). Then also: process that had read it before, -1 if unknown,
+    /// and when.
     pub resent: bool,
+    pub first_reader: i32,
+    pub first_read: u64,
     /// Result of the caller's system call; ABSENT if unknown. Only of the last request in it for which the caller
     /// waited.
     pub result: u64,
@@ -231,6 +234,8 @@ impl Story {
             refused: 0,
             dropped: false,
             resent: false,
+            first_reader: -1,
+            first_read: ABSENT,
             result: ABSENT,
             signals: 0,
             signal: 0,
