@@ -40,10 +40,37 @@ def debug_place(build_id: str) -> str | None:
     return f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
 
 
+def build_id_at(path: str) -> str | None:
+    """Return the build id whose debug file that path is for, on this host."""
+    match = re.fullmatch(r"/usr/lib/debug/\.build-id/([0-9a-f]{2})/([0-9a-f]+)\.debug", path)
+    return match[1] + match[2] if match else None
+
+
 def program() -> str | None:
     """Return debuginfod-find's path. None: it is not installed, or DEBUGINFOD_URLS names no
     server."""
     return shutil.which(PROGRAM) if os.environ.get("DEBUGINFOD_URLS", "").strip() else None
+
+
+class Servers:
+    """Asks the servers, for MOST files and ``seconds`` in all.
+
+    ``unasked``: number of files for which the limits left no time.
+    """
+
+    def __init__(self, asked: str, seconds: float = SECONDS) -> None:
+        self._program, self._end, self._asked = asked, time.monotonic() + seconds, 0
+        self.unasked = 0
+
+    def find(self, build_id: str) -> str:
+        """Return the path of a file's debug file, "" if no server has it."""
+        left = self._end - time.monotonic()
+        if left > 0 and self._asked < MOST:
+            self._asked += 1
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return _ask(self._program, build_id, left)
+        self.unasked += 1
+        return ""
 
 
 @contextlib.contextmanager
@@ -58,24 +85,15 @@ def debug_files(build_ids: Iterable[str], seconds: float = SECONDS) -> Iterator[
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="fusetools-") as name:
-        folder, end = Path(name), time.monotonic() + seconds
-        files = unasked = 0
+        folder, servers = Path(name), Servers(asked, seconds)
+        files = 0
         for build_id, place in wanted.items():
-            left = end - time.monotonic()
-            if left <= 0 or files + unasked >= MOST:
-                unasked += 1
-                continue
-            try:
-                path = _ask(asked, build_id, left)
-            except subprocess.TimeoutExpired:
-                unasked += 1
-                continue
-            if path:
+            if path := servers.find(build_id):
                 link = folder / place
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
                 files += 1
-        yield Found(folder, files, unasked)
+        yield Found(folder, files, servers.unasked)
 
 
 def _ask(asked: str, build_id: str, seconds: float) -> str:

@@ -9,10 +9,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import RECORD, Error
+from fusetools.host import debuginfod
 from fusetools.host.files import (
     Files,
     by_descriptor,
@@ -23,6 +25,7 @@ from fusetools.host.files import (
 )
 from fusetools.names import TRACE_DAT
 from fusetools.output import Output, new_directory
+from fusetools.reasons import Code, Reason
 from fusetools.record.merger import Opener
 from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.results.merge import Merged
@@ -33,7 +36,8 @@ def merge(
 ) -> Merged:
     """Merge perf.data and trace.dat files into ``output``, which may be one of them.
 
-    On the host where they were recorded, what names their stacks becomes a part of it.
+    On the host where they were recorded, what names their stacks becomes a part of it. The names in
+    stripped files are also asked for from debuginfod servers.
 
     ``progress`` is called with the share that is done, twice a second from the first second on.
     Raises Error; then ``output`` is as it was.
@@ -87,9 +91,33 @@ def _merged(inputs: list[str], output: str) -> native.MergeInfo:
     added = _host(inputs)
     if not added:
         return native.merge(inputs, output, "")
+    asked = debuginfod.program()
+    servers = debuginfod.Servers(asked) if asked else None
     with Opener() as opener:  # programs may lie on a file system that hangs
-        added["opener"] = opener
-        return native.merge(inputs, output, "", **added)
+        added["opener"] = partial(_open, opener, servers, threading.Lock())
+        info = native.merge(inputs, output, "", **added)
+    if servers and servers.unasked:
+        figures = {"files": servers.unasked, "limit_ns": round(1e9 * debuginfod.SECONDS)}
+        info["warnings"].append(Reason(Code.DEBUGINFOD_SLOW, {}, figures).text)
+    return info
+
+
+def _open(
+    opener: Opener, servers: debuginfod.Servers | None, lock: threading.Lock, path: Path
+) -> int:
+    """Open a program, or a separate debug file: that of a server if there is none here. Raise
+    OSError."""
+    try:
+        return opener(path)
+    except OSError:
+        build_id = debuginfod.build_id_at(str(path))
+        if servers is None or build_id is None:
+            raise
+        with lock:  # the core asks from several threads
+            found = servers.find(build_id)
+        if not found:
+            raise
+        return open_regular(found)
 
 
 def _host(inputs: Sequence[str]) -> native.MergeOptions:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fusetools.host import debuginfod
+from fusetools.record import manual_merge
+from fusetools.record.merger import Opener
 
 IDS = ("ab01", "cd02", "no-id", "../../x", "ef03")
 
@@ -46,6 +51,37 @@ def test_files_are_found_by_build_id(program: Path, tmp_path: Path) -> None:
 def test_a_server_that_is_slow_has_a_limit(program: Path) -> None:
     with debuginfod.debug_files(("ab01", "ee04", "ef03"), seconds=1.0) as found:
         assert found and (found.files, found.unasked) == (1, 2)
+
+
+def test_build_ids_of_paths() -> None:
+    place = debuginfod.debug_place("ab01" * 10)
+    assert debuginfod.build_id_at(f"/{place}") == "ab01" * 10
+    for other in (place, f"/proc/7/root/{place}", f"/{place}.x", "/lib/x.so.debug"):
+        assert debuginfod.build_id_at(str(other)) is None
+
+
+def test_merge_asks_for_the_debug_files_that_this_host_lacks(program: Path, tmp_path: Path) -> None:
+    def absent(path: object) -> int:
+        raise FileNotFoundError(str(path))
+
+    opener = cast(Opener, absent)
+    servers = debuginfod.Servers(str(program), 1.0)
+
+    def opened(path: str, servers: debuginfod.Servers | None = servers) -> str:
+        try:
+            number = manual_merge._open(opener, servers, threading.Lock(), Path(path))
+        except OSError:
+            return ""
+        with os.fdopen(number) as file:
+            return Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).name
+
+    assert opened("/usr/lib/debug/.build-id/ab/01.debug") == "ab01"
+    assert opened("/usr/lib/debug/.build-id/ab/01.debug", None) == ""
+    for other in ("/lib/x.so", "/usr/lib/debug/.build-id/cd/02.debug"):
+        assert opened(other) == ""
+    assert (tmp_path / "asked").read_text().splitlines() == ["debuginfo ab01", "debuginfo cd02"]
+    assert servers.unasked == 0
+    assert opened("/usr/lib/debug/.build-id/ee/04.debug") == "" and servers.unasked == 1
 
 
 def test_nobody_is_asked_without_servers(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
