@@ -385,7 +385,8 @@ class Finisher:
     def _clocks_disagree(self, whole: Path, graph: Path) -> str:
         """Return why function_graph's clock is not that of the rest of ``whole``; empty: it is, or
         nothing tells."""
-        assert self.job.facts.trace_cmd is not None
+        tool = self.job.facts.trace_cmd
+        assert tool is not None
         ours = [p for p in self.job.plan.probes if p.in_kernel]
         pairs = [p for p in ours if p.role in ("entry", "return")]
         if not pairs:
@@ -396,8 +397,10 @@ class Finisher:
         rows = [native.Probe(p.event, p.layer, p.function, "", p.role) for p in ours]
         # A caller waits while the request is in flight.
         spans = native.spans(str(whole), rows)
-        at = symbols.kernel_address(Files(Path("/")), function)
-        return tracecmd.clocks_disagree(self.job.facts.trace_cmd, graph, function, at, spans)
+        at = 0  # only an older trace-cmd prints addresses
+        if not tracecmd.since_3_0(tool):
+            at = symbols.kernel_address(Files(Path("/")), function)
+        return tracecmd.clocks_disagree(tool, graph, function, at, spans)
 
     def _session(self) -> Session:
         facts, outcome, options = self.job.facts, self.job.outcome, self.job.options

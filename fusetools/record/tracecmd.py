@@ -20,6 +20,7 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.files import tool_environment
+from fusetools.host.processes import until_ended
 from fusetools.host.words import is_pattern
 from fusetools.record.program import KILLED, Program
 
@@ -49,13 +50,17 @@ def command_line(
 ) -> list[str]:
     """`trace-cmd record` until SIGINT. ``buffer``: bytes on each CPU."""
     argv = [tool.path, "record", "-p", TRACER, "-C", clock, "-b", str(buffer >> 10), "-o", output]
-    if "--file-version" in tool.options:  # before 3.0 there was no other
+    if since_3_0(tool):  # before there was no other version
         argv += ["--file-version", "6"]
     for function in functions:
         if not is_pattern(function):
             raise Error(f"cannot trace {function}", "it is no name or pattern of kernel functions")
         argv += ["-l", function]
     return argv
+
+
+def since_3_0(tool: Tool) -> bool:
+    return "--file-version" in tool.options
 
 
 def buffer_size(cpus: int, free: int) -> int:
@@ -179,6 +184,33 @@ class TraceCmd(Program):
         self.pause()
         self.lost = lost(self.root)
         return self.end(180.0) and self.output.exists()
+
+    def _until_done(self, seconds: float) -> None:
+        """Switch the tracer off as soon as the buffers have been read, before trace-cmd does it: it
+        empties the filters first, for which the kernel changes the code of all its functions, and
+        then changes it back."""
+        end = time.monotonic() + seconds
+        while not self.done and not self._buffers_are_read():
+            if (left := end - time.monotonic()) <= 0:
+                return
+            until_ended(self._pid, min(left, 0.01))
+        # The kernel empties its buffers when the tracer changes.
+        if not self.done and _read(self.root / "current_tracer") == TRACER:
+            _write(self.root / "current_tracer", "nop")
+        super()._until_done(max(0.0, end - time.monotonic()))
+
+    def _buffers_are_read(self) -> bool:
+        """Return whether its children have all ended, which read the buffers until they are empty.
+        Return False on kernels that do not list children."""
+        try:
+            return not Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text()
+        except OSError:
+            return False
+
+    @property
+    def _pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
 
 
 CHECKED = 200  # calls that clocks_disagree() compares,

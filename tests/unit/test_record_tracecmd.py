@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import stat
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mounts import wait_until
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
@@ -195,3 +197,41 @@ def test_one_clock_is_seen_in_the_data(tmp_path: Path) -> None:
         other = "".join(line(7, begin + away + 100) for _, begin, _ in calls)
         assert "not perf's" in said(other)
         assert "not perf's" in said(other.replace("request_wait_answer", "0xff10"))
+
+
+# A trace-cmd whose child reads the buffers until a signal ends it, and a little longer.
+STAND_IN = f"""#!{sys.executable}
+import os, signal, time
+os.chdir(os.path.dirname(__file__))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+child = os.fork()
+if child == 0:
+    open("reads", "w").close()
+    signal.sigwait([signal.SIGINT])
+    time.sleep(0.1)
+    open("at-the-end", "w").write(open("current_tracer").read())
+    os._exit(0)
+signal.sigwait([signal.SIGINT])
+os.waitpid(child, 0)
+while open("current_tracer").read()[:4] != "nop\\n":
+    time.sleep(0.01)
+open("trace.dat", "w").close()
+"""
+
+
+def test_the_tracer_is_off_before_trace_cmd_empties_the_filters(tmp_path: Path) -> None:
+    """Else the kernel would trace all functions for a moment. Before, the buffers are read: the
+    kernel empties them when the tracer changes."""
+    program = tmp_path / "trace-cmd"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    root = tracefs(tmp_path, current_tracer="function_graph")
+    recorder = tracecmd.TraceCmd(root, tmp_path)
+    recorder.start([str(program)], lambda: None, tmp_path)
+    try:
+        wait_until((root / "reads").exists, "a child that reads")
+        assert recorder.stop()
+    finally:
+        recorder.kill()
+    assert (root / "at-the-end").read_text() == "function_graph"
+    assert (root / "current_tracer").read_text().startswith("nop\n")
