@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from mounts import mount_entry
+from mounts import HANGS, mount_entry
 from recording import run
 from script import needs_perf
 
@@ -33,7 +33,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
         for how in ("-f", "-l"):  # -f ends the waiting callers
             subprocess.run(["umount", how, mount], check=False, stderr=subprocess.DEVNULL)
         started[0].terminate()
-        return started[0].communicate(timeout=20)[0]
+        return started[0].communicate(timeout=HANGS)[0]
 
     def record(script: str, *options: str) -> tuple[Any, list[dict[str, int]]]:
         needs_perf()

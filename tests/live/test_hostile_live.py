@@ -16,7 +16,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from mounts import wait_until
+from mounts import HANGS, wait_until
 from recording import COMMAND, environment
 from sample import BUILD, Mounter, SampleMount, make_tree
 
@@ -109,7 +109,7 @@ def trace(*words: object) -> list[dict[str, object]]:
         tracing.send_signal(signal.SIGINT)
         os.killpg(caller.pid, signal.SIGKILL)
         caller.wait()
-        assert tracing.communicate(timeout=60) and tracing.returncode in (0, 4)
+        assert tracing.communicate(timeout=HANGS) and tracing.returncode in (0, 4)
     for line in lines:
         harmless(line)
     return [json.loads(line) for line in lines] if "--json" in words else []

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from left import own_probes
-from mounts import wait_until
+from mounts import HANGS, wait_until
 from recording import COMMAND, HURRIED, begin, children, record, session
 from sample import BUILD, ROOT, Mounter, SampleMount, make_tree
 
@@ -133,7 +133,7 @@ def test_a_request_that_hangs_costs_no_recording(
         if isinstance(how, signal.Signals):
             until_in_cat(process.pid)
             process.send_signal(how)
-        said = process.communicate(timeout=90)[1]
+        said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 124, said
     assert "left behind: cat (pid " in said and "for a file system" in " ".join(said.split())
     assert fusetools.open(tmp_path / "perf.data").counts("readdir|opendir").counts
@@ -322,7 +322,7 @@ def test_an_output_on_a_file_system_that_hangs(
         for words, _ in commands
     ]
     for process, (words, why) in zip(started, commands):
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANGS)
         assert process.returncode == 1 and why in said, (words, said)
 
 
@@ -336,6 +336,6 @@ def test_a_program_on_a_file_system_that_hangs(
     words = ["--mount", mount.path, "--duration", 1, "--", mount.path / "dir-00/x"]
     with (tmp_path / "said").open("w") as said:
         command = [*COMMAND, "record", *map(str, words)]
-        done = subprocess.run(command, cwd=tmp_path, stdout=said, stderr=said, timeout=90)
+        done = subprocess.run(command, cwd=tmp_path, stdout=said, stderr=said, timeout=HANGS)
     assert done.returncode == 124, (tmp_path / "said").read_text()
     assert (tmp_path / "perf.data").exists() and not own_probes()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from hanging import LONG, Hang, Hanging, set_to_one, stuck
-from mounts import wait_until
+from mounts import HANGS, wait_until
 
 pytestmark = [
     pytest.mark.live,
@@ -43,7 +43,7 @@ def odd(tmp_path: Path) -> Iterator[Hang]:
 def ended(mount: Hanging) -> None:
     set_to_one(mount.connection, "abort")
     mount.daemon.terminate()
-    mount.daemon.wait(timeout=20)
+    mount.daemon.wait(timeout=HANGS)
     mount.close()
 
 
@@ -119,7 +119,7 @@ def test_a_file_lock_that_another_caller_holds(odd: Hang, call: str) -> None:
             ] == [f"python (pid {holder.pid})"]
         finally:
             holder.kill()
-    assert waiter.wait(timeout=20) == 0
+    assert waiter.wait(timeout=HANGS) == 0
 
 
 def free(path: Path, call: str) -> bool:

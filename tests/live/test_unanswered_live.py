@@ -16,7 +16,7 @@ from typing import Callable
 
 import pytest
 import script
-from mounts import mount_entry, wait_until
+from mounts import HANGS, mount_entry, wait_until
 from recording import run
 from sample import Mounter, SampleMount, until
 from script import needs_perf
@@ -213,7 +213,7 @@ class RawMount:
     def end(self) -> dict[str, int]:
         """Return the number of its answers since mount."""
         self.process.terminate()
-        text, _ = self.process.communicate(timeout=10)
+        text, _ = self.process.communicate(timeout=HANGS)
         answered: dict[str, int] = json.loads(text)
         return answered
 
