@@ -60,7 +60,7 @@ def until_recording(said: str = "said") -> str:
     file."""
     return f"""until grep -q 'fusetools: tracing' {said}; do
   kill -0 $! || {{ cat {said} >&2; exit 1; }}
-  sleep 0.3
+  sleep 1  # a look takes 0.2 s of CPU time from what it waits for
 done"""
 
 
@@ -73,11 +73,10 @@ FAILS = r"""fails() {
 }
 """
 
-# Return shell code that lists command lines of perf and trace-cmd. A small Debian has no pgrep.
+# Return shell code that lists running recorders. A small Debian has no pgrep; a program for each
+# process would take 10 s of CPU time.
 RUNNING = r"""running() {
-  for process in /proc/[0-9]*; do
-    tr '\0' ' ' < $process/cmdline | grep -E '(perf|trace-cmd) record' || true
-  done 2> /dev/null
+  cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\0' ' ' | grep -oE '(perf|trace-cmd) record' || true
 }
 """
 

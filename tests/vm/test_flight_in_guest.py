@@ -27,8 +27,8 @@ def test_a_slow_request_one_that_hangs_and_a_snap(
           n=0
           until [ $(grep -c "$1" "$2") -ge "$3" ]; do
             n=$((n+1))
-            if [ $n -gt 900 ] || ! kill -0 $recorder; then cat said >&2; exit 1; fi
-            sleep 0.2
+            if [ $n -gt 200 ] || ! kill -0 $recorder; then cat said >&2; exit 1; fi
+            sleep 1
           done
         }}
         {FUSETOOLS} record --json --flight 5 --when 'open > 1s' --when 'waiting > 0 for 15s' \\
