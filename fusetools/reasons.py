@@ -159,6 +159,7 @@ class Code(str, Enum):
     DAEMON_WAITS_FOR_PROCESS = "daemon_waits_for_process"
     DAEMON_WAITS_FOR_FUSE = "daemon_waits_for_fuse"
     DAEMON_THREAD_BUSY = "daemon_thread_busy"
+    DAEMON_HALTED = "daemon_halted"
     DAEMON_WAITS = "daemon_waits"
     DAEMON_CPU = "daemon_cpu"
     SLOW_SERVER = "slow_server"
@@ -644,12 +645,18 @@ def _at(words: Words, preposition: str = "below") -> str:
     return f"{words['operation']} {by} {words['path']}"
 
 
+def _others(words: Words) -> str:
+    """Return the other operations that a finding is about."""
+    return f", and {words.listed('others')}" if words.get("others") else ""
+
+
 def _of_time(words: Words) -> str:
-    return f"{words['time_share']} of the callers' waiting is {_at(words)}"
+    return f"{words['time_share']} of the callers' waiting is {_at(words)}{_others(words)}"
 
 
 def _each(words: Words) -> str:
-    requests = f"{words['requests']} of {words.counted('of', 'request')}"
+    which = f"{words['operation']} request" if words.get("others") else "request"
+    requests = f"{words['requests']} of {words.counted('of', which)}"
     return f"{requests}, {words['mean_ns']} each"
 
 
@@ -722,20 +729,45 @@ def _server(words: Words) -> str:
 
 def _disk(words: Words) -> str:
     what = "a page of a file that is mapped" if words.get("how") == "page" else words["syscall"]
-    below = words.get("disk", "the file system below")
+    fstype = f"{words['fstype']} " if "fstype" in words else ""
+    below = words.get("disk", f"the {fstype}file system below")
     if "below" in words:
         below = f"{words['below']} on {below}"
     return f"{_each(words)}; {_by_helper(words)} waits for {below}, in {what}"
 
 
 def _for_process(words: Words) -> str:
-    other = f"{words['comm']} (pid {words['pid']})" if "pid" in words else "a child of its own"
+    if "pid" in words:
+        other = f"{words['comm']} (pid {words['pid']})"
+    elif "comm" in words:
+        other = f"{words['comm']} ({words.counted('processes', 'process', 'processes')})"
+    else:
+        other = "a child of its own"
     return f"{_each(words)}; {_by_helper(words)} waits in {words['syscall']} for {other}"
 
 
 def _in_call(words: Words) -> str:
     call = f" in {words['syscall']}" if "syscall" in words else ""
     return f"{_each(words)}; {_by_helper(words)} waits{call}{_under(words)}"
+
+
+def _halted(words: Words) -> str:
+    """Return what held the daemon, and who ended that."""
+    who = f"{words['comm']} (pid {words['pid']})" if "pid" in words else words.get("comm", "")
+    if words["how"] == "stopped":
+        return "a signal stopped it" + (f", {who} let it continue" if who else "")
+    if words["how"] == "traced":
+        return f"a tracer held it{f': {who}' if who else ' (a debugger, strace)'}"
+    return "the freezer of its cgroup held it" + (f" until {who} thawed it" if who else "")
+
+
+def _inode_lock(words: Words) -> str:
+    """Return the lock, and the requests that its holders made."""
+    text = f"{words['syscall']} waited for the lock of an inode, which another caller held"
+    if "operation" in words:
+        text += f"; meanwhile {words['operation']} took {words['mean_ns']} each"
+    doing = _DOING.get(words.get("how", ""))
+    return text + (f", in which {words['daemon']} {doing}" if doing else "")
 
 
 def _taken(words: Words) -> str:
@@ -1153,6 +1185,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"CPU{_under(words)}"
         ),
     ),
+    Code.DAEMON_HALTED: (
+        "for {time_share} of the callers' waiting {daemon} was not allowed to run",
+        _halted,
+    ),
     Code.DAEMON_WAITS: (_of_time, _in_call),
     Code.DAEMON_CPU: (
         _of_time,
@@ -1198,10 +1234,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         _outside_of_requests,
         "{syscall} waited for pages that others read or write",
     ),
-    Code.INODE_LOCK: (
-        _outside_of_requests,
-        "{syscall} waited for the lock of an inode, which another caller held",
-    ),
+    Code.INODE_LOCK: (_outside_of_requests, _inode_lock),
     Code.CALLERS_BLOCKED: (
         _outside_of_requests,
         "{syscall} waited in the kernel for something else",

@@ -67,6 +67,7 @@ def why(source: Source, filters: Filters) -> Why:
         findings=tuple(found[:MOST]),
         requests=digest.requests,
         waited_ns=digest.total,
+        longest_ns=digest.longest_ns,
         ordinary_share=digest.share(digest.ordinary),
         unknown_share=digest.share(_unexplained(digest, found)),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
@@ -115,10 +116,17 @@ class Place:
     requests: int
     of: int
     ns: int
+    # Other operations with a tenth of the time or more
+    others: tuple[str, ...] = ()
 
     @property
     def subject(self) -> dict[str, Value]:
-        return {"operation": self.operation, "path": self.path, "place": self.kind}
+        return {
+            "operation": self.operation,
+            "path": self.path,
+            "place": self.kind,
+            "others": self.others,
+        }
 
     @property
     def figures(self) -> dict[str, int | float]:
@@ -141,6 +149,19 @@ class Group:
         return max(self.causes, key=lambda cause: cause["ns"])
 
 
+def _called_by(
+    cause: core.native.Cause, pid: int, callers: Sequence[tuple[int, int, int]]
+) -> core.native.Cause:
+    """Return a cause with the callers of daemon ``pid`` in place of it."""
+    its = sum(ns for caller, _, ns in cause["callers"] if caller == pid)
+    whole = sum(ns for *_, ns in callers)
+    if not its or not whole:
+        return cause
+    rows = [row for row in cause["callers"] if row[0] != pid]
+    rows += [(caller, n, its * ns // whole) for caller, n, ns in callers]
+    return {**cause, "callers": rows}
+
+
 class Digest:
     """The core's answer, and what the rules ask of it."""
 
@@ -152,6 +173,7 @@ class Digest:
         self.causes = [cause for cause in answer["causes"] if not cause["background"]]
         self.limited: list[core.native.Cause] = []
         self._bring_pages()
+        self._bring_requests_below()
         self.seconds = max(facts.seconds, 1e-9)
         self.comms: dict[int, str] = dict(answer["comms"])
         self.operations = dict(answer["operations"])
@@ -201,6 +223,40 @@ class Digest:
                         "callers": callers,
                     }
                 )
+
+    def _bring_requests_below(self) -> None:
+        """Leave the blame with the lowest mount: a daemon's waits for a FUSE mount below are the
+        waits of its requests there. Its requests' callers are those who wait.
+
+        The time counts once, also in ``total``."""
+        pids = {m.connection: m.daemon_pid for m in self.source.session.mounts if m.daemon_pid}
+        made: dict[int, int] = defaultdict(int)
+        for cause in self.causes:
+            for pid, _, ns in cause["callers"]:
+                made[pid] += ns
+        waits = [c for c in self.causes if (c["what"], c["how"]) == ("slept", "fuse")]
+        for daemon in {*pids.values()} & {*made}:
+            of = [cause for cause in waits if pids.get(cause["connection"]) == daemon]
+            whole = sum(cause["ns"] for cause in of)
+            below = min(1.0, made[daemon] / whole) if whole else 0.0
+            callers = [row for cause in of for row in cause["callers"]]
+            for cause in of:
+                left = cause["ns"] - int(below * cause["ns"])
+                self.total -= cause["ns"] - left
+                self.causes.remove(cause)
+                self.causes += [{**cause, "ns": left}] if left else []
+            self.causes = [_called_by(cause, daemon, callers) for cause in self.causes]
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """Longest time that a process waited, the sum of its threads' times."""
+        waited: dict[int, int] = defaultdict(int)
+        for pid, _, ns in self.answer["processes"]:
+            waited[pid] += ns
+        for cause in self.causes:
+            for pid, _, ns in cause["callers"] if cause["what"] == "outside" else ():
+                waited[pid] += ns
+        return max(waited.values(), default=0)
 
     def share(self, ns: float) -> float:
         return ns / self.total if self.total else 0.0
@@ -273,8 +329,9 @@ class Digest:
         if how == "network":
             return mount, how, self.address(cause)
         if how == "process":
-            return mount, how, cause["pid"]
-        if how in ("disk", "page", "on_cpu"):
+            # Many processes of one program are one cause: children that run for each request.
+            return mount, how, self.comm(cause["pid"] or 0) or cause["pid"]
+        if how in ("disk", "page", "on_cpu", "stopped", "traced", "frozen"):
             return mount, how
         return mount, how, cause["syscall"]
 
@@ -306,20 +363,35 @@ class Digest:
         known = {*self.query.connections_of(self.daemon_pid(cause)).values()}
         return next(iter(known)) if len(known) == 1 else ""
 
-    def files(self, causes: Sequence[core.native.Cause]) -> dict[str, Value]:
-        """Return the file that the daemon waited for most, and its disk; without a known file, the
-        only disk of the daemon's files."""
+    def files(self, causes: Sequence[core.native.Cause]) -> tuple[dict[str, Value], bool]:
+        """Return the file that the daemon waited for most, and its disk; and whether that is known,
+        as the file was open for the whole recording.
+
+        Else it is inferred: the only disk of the daemon's other files, if it fits the kernel's
+        functions. A page that is not in memory may be of any file, also of the program."""
         pid = self.daemon_pid(causes[0])
         known = {f.fd: f for f in self.source.session.files if f.pid == pid}
-        most: dict[File, int] = defaultdict(int)
+        files: dict[File, int] = defaultdict(int)
+        types: dict[str, int] = defaultdict(int)
         for cause in causes:
             if file := known.get(-1 if cause["fd"] is None else cause["fd"]):
-                most[file] += cause["ns"]
-        if most:
-            file = max(most, key=lambda file: most[file])
-            return {"below": file.path, "disk": file.disk}
-        disks = {file.disk for file in known.values()}
-        return {"disk": disks.pop()} if len(disks) == 1 else {}
+                files[file] += cause["ns"]
+            for name, _, kernel in reversed(cause["last"]):
+                if kernel and (fstype := _FILE_SYSTEMS.get(name.split("_")[0])):
+                    types[fstype] += cause["ns"]
+                    break
+        whole = sum(cause["ns"] for cause in causes)
+        if files:
+            file = max(files, key=lambda file: files[file])
+            return {"below": file.path, "disk": file.disk}, True
+        found = [fstype for fstype, ns in types.items() if ns >= _WHOLE * whole]
+        # Those up to stderr are of whoever started it.
+        disks = {file.disk: file.fstype for file in known.values() if file.fd > 2}
+        if len(disks) == 1 and all(cause["how"] == "disk" for cause in causes):
+            ((disk, fstype),) = disks.items()
+            if found in ([], [fstype]):
+                return {"disk": disk}, False
+        return ({"fstype": found[0]} if found else {}), True
 
     def mount(self, cause: core.native.Cause) -> TracedMount | None:
         """Return the mount that a cause is about."""
@@ -357,14 +429,16 @@ class Digest:
         rows = list(rows)
         for operation, _, _, ns in rows:
             by[operation] += ns
-        operation = max(by, key=lambda name: by[name])
+        operation, *others = sorted(by, key=lambda name: (-by[name], name))
+        least = (1 - _WHOLE) * sum(by.values())
+        also = tuple(name for name in others if by[name] >= least)[:_FEW]
         of = [(node, n, ns) for name, node, n, ns in rows if name == operation]
         requests, whole = sum(n for _, n, _ in of), by[operation]
         all_of = self.operations.get(operation, (0, 0, 0))[0]
         directory = operation in _DIRECTORIES
 
         def at(path: str, kind: str, n: int, ns: int) -> Place:
-            return Place(operation, path, kind, n, max(all_of, n), ns)
+            return Place(operation, path, kind, n, max(all_of, n), ns, also)
 
         node, n, ns = max(of, key=lambda row: row[2])
         path, known = self.path(node)
@@ -497,6 +571,17 @@ _SLEEPS = {
     "child": Code.DAEMON_WAITS_FOR_PROCESS,
     "fuse": Code.DAEMON_WAITS_FOR_FUSE,
     "on_cpu": Code.DAEMON_THREAD_BUSY,
+    "stopped": Code.DAEMON_HALTED,
+    "traced": Code.DAEMON_HALTED,
+    "frozen": Code.DAEMON_HALTED,
+}
+# File systems below, by the first word of their functions in the kernel.
+_FILE_SYSTEMS = {
+    **{name: name for name in ("ext4", "xfs", "btrfs", "f2fs", "nfs", "nfs4", "cifs", "ceph")},
+    "jbd2": "ext4",
+    "zfs": "zfs",
+    "zpl": "zfs",
+    "ovl": "overlay",
 }
 
 
@@ -532,10 +617,16 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject["helper"] = last
         if code == Code.SLOW_SERVER:
             subject["peer"] = digest.address(most)
+        sure = most["how"] != "poll" or code != Code.SLOW_SERVER
         if code == Code.SLOW_DISK:
-            subject.update(digest.files(group.causes))
-        if code == Code.DAEMON_WAITS_FOR_PROCESS and most["pid"]:
-            subject["pid"], subject["comm"] = most["pid"], digest.comm(most["pid"])
+            disk, sure = digest.files(group.causes)
+            subject.update(disk)
+        pids = {cause["pid"] for cause in group.causes if cause["pid"]}
+        if code in (Code.DAEMON_WAITS_FOR_PROCESS, Code.DAEMON_HALTED) and pids:
+            subject["comm"] = digest.comm(most["pid"] or min(pids))
+            figures["processes"] = len(pids)
+            if len(pids) == 1:
+                (subject["pid"],) = pids
         words = [place.operation]
         if place.kind == "file":
             words += ["--path", place.path]
@@ -549,7 +640,7 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             figures,
             callers=digest.callers_of(group.causes),
             fix=_read_ahead(digest, most, place),
-            sure="inferred" if most["how"] == "poll" and code == Code.SLOW_SERVER else "measured",
+            sure="measured" if sure else "inferred",
             more=digest.command("slow", *words),
         )
 
@@ -711,6 +802,8 @@ def _outside(digest: Digest) -> Iterator[Finding]:
         if mount is not None:
             subject["path"] = mount.path
         figures: dict[str, int | float] = {"calls": sum(c["requests"] for c in causes)}
+        if code == Code.INODE_LOCK:
+            _holders(digest, most, subject, figures)
         fix = ""
         if code == Code.DIRTY_THROTTLING and connection is not None:
             fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   (1 for FUSE)"
@@ -793,6 +886,25 @@ def _resent(digest: Digest) -> Iterator[Finding]:
             callers=digest.callers_of(causes),
             more=digest.command("slow", place.operation),
         )
+
+
+def _holders(
+    digest: Digest,
+    cause: core.native.Cause,
+    subject: dict[str, Value],
+    figures: dict[str, int | float],
+) -> None:
+    """Add what callers did while they held an inode's lock: the requests of the same system call,
+    and what the daemon did for most of their time."""
+    rows = [row for row in digest.answer["calls"] if row[1] == cause["syscall"]]
+    if not rows:
+        return
+    operation, _, (requests, ns, _) = max(rows, key=lambda row: row[2][1])
+    subject["operation"], figures["mean_ns"] = operation, ns // max(requests, 1)
+    for kind, group in digest.slept.items():
+        spent = sum(ns for c in group.causes for name, _, _, ns in c["places"] if name == operation)
+        if kind[0] == cause["connection"] and 2 * spent > ns:
+            subject["how"], subject["daemon"] = digest.how(group.most), digest.daemon(group.most)
 
 
 # Needless requests

@@ -43,7 +43,8 @@ class Finding:
 class Why(Rows):
     """Findings, most important first, at most MOST.
 
-    ``waited_ns``: the sum of the times that callers waited for ``requests``. ``ordinary_share``:
+    ``waited_ns``: the sum of the times that callers waited for ``requests``. ``longest_ns``: the
+    longest wait of a process, the sum over its threads. ``ordinary_share``:
     the part of it that requests take anywhere: copies, wake-ups, the work of caller and daemon on
     their CPUs. ``unknown_share``: the part whose cause the recording does not show. ``looked``:
     codes of all findings that were looked for. ``unknown``: what this recording cannot show.
@@ -52,6 +53,7 @@ class Why(Rows):
     findings: tuple[Finding, ...]
     requests: int
     waited_ns: Ns
+    longest_ns: Ns
     ordinary_share: float
     unknown_share: float
     looked: tuple[str, ...]

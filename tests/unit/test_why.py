@@ -18,6 +18,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import _UNANSWERED, RULES
 from fusetools.reasons import Code, Reason
+from fusetools.render.text.why import render
 from fusetools.results.compare import Compared, Figures, Group, Measure
 from fusetools.results.diff import Difference, Differences, Side
 from fusetools.results.facts import Facts
@@ -218,25 +219,125 @@ def test_sleeps(rule: Any, how: str, code: str) -> None:
 
 
 def test_a_disk_is_named_by_the_file_that_was_waited_for_most(rule: Any) -> None:
-    def subject(*fds: int | None, source: str = "/dev/vdb") -> Any:
+    def found(*fds: int | None, source: str = "/dev/vdb", first: int = 4, **more: Any) -> Any:
         files = [
             fusetools.session.File(DAEMON, fd, f"/data/f{fd}", "/data", "ext4", source)
-            for fd, source in ((4, "/dev/vdb"), (5, source))
+            for fd, source in ((first, "/dev/vdb"), (first + 1, source))
         ]
-        sleeps = [
-            cause("slept", (300 + at) * MS, how="disk", syscall="pread64", fd=fd, connection=45)
-            for at, fd in enumerate(fds)
-        ]
+        more = {"how": "disk", "syscall": "pread64", "connection": 45, **more}
+        sleeps = [cause("slept", (300 + at) * MS, fd=fd, **more) for at, fd in enumerate(fds)]
         MOUNTS.append((fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON),))
         FILES.append(tuple(files))
-        return rule(causes=sleeps).findings[0].reason.subject
+        return rule(causes=sleeps).findings[0]
 
-    found = subject(4, 5)
-    assert (found["below"], found["disk"]) == ("/data/f5", "/data (ext4, /dev/vdb)")
+    subject = found(4, 5).reason.subject
+    assert (subject["below"], subject["disk"]) == ("/data/f5", "/data (ext4, /dev/vdb)")
     # The file was opened meanwhile: all known ones are on one disk, or not.
-    found = subject(9, None)
-    assert "below" not in found and found["disk"] == "/data (ext4, /dev/vdb)"
-    assert "disk" not in subject(9, source="/dev/vdc")
+    inferred = found(9, None)
+    assert "below" not in inferred.reason.subject
+    assert inferred.reason.subject["disk"] == "/data (ext4, /dev/vdb)"
+    assert (inferred.sure, found(4, 5).sure) == ("inferred", "measured")
+    assert "disk" not in found(9, source="/dev/vdc").reason.subject
+    # stdout and stderr say nothing, nor do files for a page, nor a disk of another type.
+    frames = [("main", "/usr/bin/daemon", False), ("xfs_file_fsync", "", True)]
+    for other in (
+        found(9, first=1),
+        found(None, how="page", syscall=None),
+        found(9, last=frames),
+    ):
+        assert "disk" not in other.reason.subject and other.sure == "measured"
+    assert found(9, last=frames).reason.subject["fstype"] == "xfs"
+    assert "the xfs file system below, in pread64" in found(9, last=frames).reason.text
+
+
+def test_children_of_one_program_are_one_cause(rule: Any) -> None:
+    more = {"how": "process", "syscall": "read"}
+    several = [cause("slept", 5 * MS, pid=1000 + at, **more) for at in range(60)]
+    comms = [(PID, COMM), *((1000 + at, "sh") for at in range(60))]
+    result = rule(causes=[*several, cause("passing", 700 * MS)], comms=comms)
+    assert codes(result) == ["daemon_waits_for_process"]
+    reason = result.findings[0].reason
+    assert reason.figures["processes"] == 60 and reason.subject["comm"] == "sh"
+    assert "waits in read for sh (60 processes)" in reason.text and "pid" not in reason.subject
+    # Different programs have nothing in common.
+    comms = [(PID, COMM), *((1000 + at, f"sh{at}") for at in range(60))]
+    assert codes(rule(causes=several, comms=comms)) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "pid", "text"),
+    [
+        ("stopped", OTHER, "a signal stopped it, other (pid 200) let it continue"),
+        ("traced", OTHER, "a tracer held it: other (pid 200)"),
+        ("traced", None, "a tracer held it (a debugger, strace)"),
+        ("frozen", None, "the freezer of its cgroup held it"),
+    ],
+)
+def test_a_daemon_that_may_not_run(rule: Any, how: str, pid: int | None, text: str) -> None:
+    halt = cause("slept", 600 * MS, how=how, pid=pid)
+    result = rule(causes=[halt, cause("no_thread", 20 * MS), cause("passing", 380 * MS)])
+    assert codes(result) == ["daemon_halted"]
+    said = result.findings[0].reason.text
+    assert said.startswith("for 60.0 % of the callers' waiting ") and text in said
+
+
+def test_a_finding_names_all_operations_that_it_is_about(rule: Any) -> None:
+    rows = [("open", 0, 50, 260 * MS), ("flush", 0, 50, 240 * MS), ("read", 0, 9, 10 * MS)]
+    slept = cause("slept", 510 * MS, how="sleep", syscall="clock_nanosleep", places=rows)
+    reason = rule(causes=[slept]).findings[0].reason
+    assert (reason.subject["operation"], reason.subject["others"]) == ("open", ("flush",))
+    assert "is open of /dir/file, and flush: 50 of 50 open requests" in reason.text
+    few = cause("slept", 510 * MS, how="sleep", syscall="clock_nanosleep", places=rows[::2])
+    assert "others" not in rule(causes=[few]).findings[0].reason.subject
+
+
+def test_the_holder_of_an_inodes_lock(rule: Any) -> None:
+    wait = cause("outside", 700 * MS, how="inode_lock", syscall="pwrite64", places=[])
+    rows = [("write", 0, 50, 90 * MS)]
+    sleep = cause("slept", 90 * MS, how="sleep", syscall="clock_nanosleep", places=rows)
+    calls = [("write", "pwrite64", (50, 100 * MS, 0)), ("getattr", "newfstatat", (9, 200 * MS, 0))]
+    result = rule(causes=[wait, sleep], calls=calls)
+    assert codes(result) == ["inode_lock"]
+    reason = result.findings[0].reason
+    assert (reason.subject["operation"], reason.figures["mean_ns"]) == ("write", 2 * MS)
+    assert "meanwhile write took 2.00 ms each, in which the daemon sleeps" in reason.text
+    # The holder is not blamed for other requests.
+    sleep["places"] = [("getattr", 0, 50, 90 * MS)]
+    assert "how" not in rule(causes=[wait, sleep], calls=calls).findings[0].reason.subject
+
+
+def test_the_lowest_mount_is_to_blame(rule: Any) -> None:
+    upper, lower = 45, 46
+    wait = cause("slept", 500 * MS, how="fuse", syscall="pread64", connection=upper)
+    sleep = cause("slept", 480 * MS, how="sleep", syscall="clock_nanosleep", connection=lower)
+    sleep["callers"] = [(DAEMON, 100, 480 * MS)]
+    mounts = [(upper, DAEMON), (lower, DAEMON + 1)]
+    MOUNTS.append(
+        tuple(fusetools.session.TracedMount(f"/{n}", n, daemon_pid=pid) for n, pid in mounts)
+    )
+    result = rule(causes=[wait, sleep], processes=[(PID, 50, 500 * MS), (DAEMON, 50, 480 * MS)])
+    assert codes(result) == ["daemon_sleeps"]
+    # The time counts once, and the callers are those above.
+    assert result.waited_ns == 520 * MS and result.findings[0].time_ns == 480 * MS
+    assert [caller.pid for caller in result.findings[0].callers] == [PID]
+    # The mount below is not recorded.
+    MOUNTS.append((fusetools.session.TracedMount("/45", upper, daemon_pid=DAEMON),))
+    result = rule(causes=[wait])
+    assert codes(result) == ["daemon_waits_for_fuse"] and result.waited_ns == 1000 * MS
+
+
+def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
+    processes = [(PID, 900, 90 * MS), (OTHER, 100, 10 * MS)]
+    parts = {"causes": [cause("passing", 100 * MS)], "waited": (1000, 100 * MS)}
+    result = rule(seconds=10.0, processes=processes, **parts)
+    assert result.longest_ns == 90 * MS
+    remark = "no process waited for longer than 90.0 ms, 0.9 % of the 10.0 s recorded"
+    assert remark in " ".join(render(result).split())
+    assert "no process waited" not in render(rule(seconds=0.1, processes=processes, **parts))
+    # With findings, too.
+    slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
+    assert "no process waited" in render(rule(seconds=10.0, causes=[slept]))
+    assert "no process waited" not in render(rule(seconds=1.5, causes=[slept]))
 
 
 def test_a_directory(rule: Any) -> None:

@@ -8,6 +8,9 @@ from fusetools.render.text.footer import footer, ways_out
 from fusetools.render.text.layout import lines, prose
 from fusetools.results.why import Finding, Why
 
+# Share of the recording below which a caller's waits are worth a remark: its time goes elsewhere.
+SMALL = 0.2
+
 
 def render(result: Why) -> str:
     output = findings(result)
@@ -22,7 +25,11 @@ def findings(result: Why) -> list[str]:
     output: list[str] = []
     for number, finding in enumerate(result.findings, 1):
         output += [""] * bool(output) + _finding(f"{number}. ", finding)
-    return output or quiet(result)
+    if not output:
+        return quiet(result)
+    if rarely := _rarely(result):
+        output += ["", *prose(f"no process waited for longer than {rarely}", rest="  ")]
+    return output
 
 
 def first(result: Why) -> list[str]:
@@ -41,7 +48,18 @@ def quiet(result: Why) -> list[str]:
         f"{plural(result.requests, 'request')}; {share(result.ordinary_share, 1)} of it is the "
         f"usual work of requests; looked for {plural(len(result.looked), 'kind')} of causes"
     )
+    if rarely := _rarely(result):
+        text += f"; no process waited for longer than {rarely}"
     return prose(text, rest="  ")
+
+
+def _rarely(result: Why) -> str:
+    """Return the longest wait of a process, if it is a small part of the recording; else ""."""
+    whole = result.facts.seconds * 1e9
+    if not whole or result.longest_ns > SMALL * whole:
+        return ""
+    part = share(result.longest_ns / whole, 1)
+    return f"{duration(result.longest_ns)}, {part} of the {result.facts.seconds:.1f} s recorded"
 
 
 def sentence(finding: Finding) -> str:

@@ -258,7 +258,9 @@ pub struct Why<'a> {
     /// Sums by cause. Other causes than sleeps have a short key, sleeps are numbered already.
     causes: FxHashMap<Cause, u32>,
     plain: FxHashMap<(What, u64, i32), u32>,
-    sleeps: FxHashMap<(u32, u64), u32>,
+    sleeps: FxHashMap<(u32, u64, How), u32>,
+    /// Purposes by stack, in system calls on files (true) or outside of system calls.
+    purposes: FxHashMap<(u64, bool), How>,
     sums: Vec<(Cause, Sum)>,
     cells: Table<(u32, Operation, u32)>,
     cause_callers: Table<(u32, i32)>,
@@ -315,6 +317,7 @@ impl<'a> Why<'a> {
             causes: FxHashMap::default(),
             plain: FxHashMap::default(),
             sleeps: FxHashMap::default(),
+            purposes: FxHashMap::default(),
             sums: Vec::new(),
             cells: Table::new(MOST_ROWS),
             cause_callers: Table::new(MOST_ROWS),
@@ -426,12 +429,14 @@ impl<'a> Why<'a> {
         if ns == 0 {
             return;
         }
-        let key = (wait.cause, connection);
+        let how = self.purpose(wait);
+        let key = (wait.cause, connection, how);
         let number = match self.sleeps.get(&key) {
             Some(&number) => number,
             None => {
                 let cause = Cause {
                     connection,
+                    how,
                     ..self.tracked.cause(wait.cause)
                 };
                 let number = self.cause(cause);
@@ -443,6 +448,51 @@ impl<'a> Why<'a> {
         let sum = &mut self.sums[number as usize].1;
         sum.own.add(wait.stack.0, wait.stack.1, ns);
         sum.last.add(wait.last.0, wait.last.1, ns);
+    }
+
+    /// Return what a wait was for. The kernel's stack shows it outside of system calls (a page that was not in memory, the
+    /// freezer), and whether a file system below is a FUSE mount, even if that mount is not recorded.
+    fn purpose(&mut self, wait: &waits::Part) -> How {
+        let cause = self.tracked.cause(wait.cause);
+        let below = cause.how == How::Disk;
+        let no_call = cause.syscall == ABSENT && matches!(cause.how, How::Page | How::Other);
+        let (stack, pid) = wait.last;
+        if stack == ABSENT || !(below || no_call) {
+            return cause.how;
+        }
+        if let Some(how) = self.purposes.get(&(stack, below)) {
+            return *how;
+        }
+        let frames = self.frames(Some((stack, pid)));
+        let has = |is: fn(&str) -> bool| frames.iter().any(|(name, _, kernel)| *kernel && is(name));
+        let how = match below {
+            true if has(|name| name.starts_with("fuse_") && !name.starts_with("fuse_dev")) => {
+                How::Fuse
+            }
+            true => How::Disk,
+            false if has(|name| name.contains("refrigerator") || name == "do_freezer_trap") => {
+                How::Frozen
+            }
+            // The latter on arm64.
+            false if has(|name| name.contains("page_fault") || name == "do_mem_abort") => How::Page,
+            false => How::Other,
+        };
+        if self.purposes.len() < MOST_ROWS {
+            self.purposes.insert((stack, below), how);
+        }
+        how
+    }
+
+    /// Divide the time in the queue in which the thread that took the request was not allowed to run. Return its ns.
+    fn halted(&mut self, tid: i32, (from, to): (u64, u64), connection: u64) -> u64 {
+        let mut halted = 0;
+        for wait in self.tracked.waits(tid, from, to) {
+            if self.purpose(&wait).is_halt() {
+                self.slept(&wait, connection, wait.blocked);
+                halted += wait.blocked;
+            }
+        }
+        halted
     }
 
     fn add_part(&mut self, number: u32, ns: u64) {
@@ -504,8 +554,18 @@ impl<'a> Why<'a> {
                     self.by_thread(story.tid, span, caller, connection);
                 }
                 (BEGIN, READ) if story.no_thread != ABSENT => {
-                    let no_thread = story.no_thread.min(ns);
-                    let no_cpu = story.no_cpu.min(ns - no_thread);
+                    let mut halted = self.halted(story.reader, span, connection).min(ns);
+                    let ns = ns - halted;
+                    let asleep = (ns + halted).saturating_sub(story.no_thread + story.no_cpu);
+                    // It lies in these parts, most of it in the first.
+                    let mut less = |part: u64| {
+                        let taken = halted.min(part);
+                        halted -= taken;
+                        part - taken
+                    };
+                    let no_thread = less(story.no_thread).min(ns);
+                    less(asleep);
+                    let no_cpu = less(story.no_cpu).min(ns - no_thread);
                     self.part(What::NoThread, connection, 0, no_thread);
                     let taker = match no_cpu {
                         0 => 0,

@@ -77,6 +77,12 @@ impl Peers {
         }
     }
 
+    /// Return port and address of the peer that a descriptor has now.
+    pub fn now(&self, pid: i32, descriptor: u64) -> Option<[u64; 3]> {
+        let place = self.open.get(&(pid, descriptor))?;
+        Some(self.rows[*place].address)
+    }
+
     fn close(&mut self, pid: i32, descriptor: u64, time: u64) {
         if let Some(place) = self.open.remove(&(pid, descriptor)) {
             self.rows[place].to = time;

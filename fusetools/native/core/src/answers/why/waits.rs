@@ -8,6 +8,7 @@ use super::{Cause, What};
 use crate::answers::offcpu::{OffCpu, Wait, Waker, Why};
 use crate::events::{Ev, Role, Side, ABSENT};
 use crate::operations::Arch;
+use crate::requests::peers::Peers;
 
 /// Purpose of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,10 +35,21 @@ pub enum How {
     OnCpu,
     /// The next request.
     Idle,
+    /// It was halted: by a signal, by a tracer (a debugger, strace), or by the freezer of its cgroup.
+    Stopped,
+    Traced,
+    Frozen,
     Other,
 }
 
-pub const HOWS: [(How, &str); 15] = [
+impl How {
+    /// Return whether the thread was not allowed to run.
+    pub(super) fn is_halt(self) -> bool {
+        matches!(self, How::Stopped | How::Traced | How::Frozen)
+    }
+}
+
+pub const HOWS: [(How, &str); 18] = [
     (How::Sleep, "sleep"),
     (How::Lock, "lock"),
     (How::Thread, "thread"),
@@ -52,6 +64,9 @@ pub const HOWS: [(How, &str); 15] = [
     (How::Page, "page"),
     (How::OnCpu, "on_cpu"),
     (How::Idle, "idle"),
+    (How::Stopped, "stopped"),
+    (How::Traced, "traced"),
+    (How::Frozen, "frozen"),
     (How::Other, "other"),
 ];
 
@@ -59,6 +74,9 @@ pub const HOWS: [(How, &str); 15] = [
 const CONTENDED: u64 = 2;
 /// TASK_UNINTERRUPTIBLE (include/linux/sched.h).
 const UNINTERRUPTIBLE: u64 = 2;
+/// __TASK_STOPPED and __TASK_TRACED, in the same file.
+const STOPPED: u64 = 4;
+const TRACED: u64 = 8;
 /// TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
 const IN_INTERRUPT: u64 = 8 | 16;
 /// Maximum number of a thread's last waits, and of threads that are followed.
@@ -73,6 +91,8 @@ const NO_PEER: (u64, u64, u64) = (ABSENT, ABSENT, ABSENT);
 struct Note {
     call: Call,
     uninterruptible: bool,
+    /// A signal or a tracer stopped it.
+    halted: Option<How>,
     peer: (u64, u64, u64),
 }
 
@@ -90,6 +110,13 @@ const NO_CALL: Call = Call {
     first: ABSENT,
     third: ABSENT,
     fuse: false,
+};
+
+const NO_NOTE: Note = Note {
+    call: NO_CALL,
+    uninterruptible: false,
+    halted: None,
+    peer: NO_PEER,
 };
 
 /// A wait that has ended: asleep from `from` to `woken`, then ready until `to`.
@@ -151,6 +178,7 @@ pub(super) struct Threads {
     causes: Vec<Cause>,
     numbers: FxHashMap<Cause, u32>,
     kinds: FxHashMap<u64, Base>,
+    peers: Peers,
     switches: bool,
 }
 
@@ -229,7 +257,8 @@ fn base(name: &str) -> Base {
         | "sendmsg" | "sendmmsg" => Base::Socket,
         "read" | "readv" | "write" | "writev" | "splice" | "sendfile" | "tee" => Base::Stream,
         "flock" | "fcntl" => Base::Is(How::FileLock),
-        "wait4" | "waitid" => Base::Is(How::Child),
+        // vfork(2) returns when the child has called execve(2) or has ended.
+        "wait4" | "waitid" | "fork" | "vfork" | "clone" | "clone3" => Base::Is(How::Child),
         "pread64" | "pwrite64" | "preadv" | "pwritev" | "preadv2" | "pwritev2" | "fsync"
         | "fdatasync" | "sync" | "syncfs" | "sync_file_range" | "msync" | "open" | "openat"
         | "openat2" | "creat" | "close" | "stat" | "lstat" | "fstat" | "newfstatat" | "statx"
@@ -255,6 +284,7 @@ impl Threads {
             causes: Vec::new(),
             numbers: FxHashMap::default(),
             kinds: FxHashMap::default(),
+            peers: Peers::new(arch),
             switches: false,
         }
     }
@@ -307,10 +337,17 @@ impl Threads {
             Side::Comm { pid, tid, .. } => {
                 self.task(*tid, *pid);
             }
-            Side::Fork { pid, tid, .. } => {
+            Side::Fork { time, pid, tid, .. } => {
                 self.off.forget(*tid);
                 self.tasks.remove(*tid);
-                self.task(*tid, *pid);
+                let serves = self.servants.contains(pid);
+                if let Some(task) = self.task(*tid, *pid) {
+                    // It is ready to run, and has not run yet.
+                    task.is_off = serves;
+                    if serves {
+                        self.off.out(*pid, *tid, *time, 0, NO_NOTE);
+                    }
+                }
             }
             Side::Switch {
                 time,
@@ -329,6 +366,7 @@ impl Threads {
             _ => {}
         }
         self.runs(ev.tid, ev.time, 0);
+        self.peers.event(ev, role);
         match role {
             Role::SysEnter if !self.arch.is_fake(ev.v[0]) => {
                 if let Some(task) = self.task(ev.tid, ev.pid) {
@@ -404,9 +442,15 @@ impl Threads {
             return;
         }
         task.is_off = true;
+        let is = |bit: u64| state != ABSENT && state & bit != 0;
         let note = Note {
             call: task.call,
-            uninterruptible: state != ABSENT && state & UNINTERRUPTIBLE != 0,
+            uninterruptible: is(UNINTERRUPTIBLE),
+            halted: match (is(STOPPED), is(TRACED)) {
+                (true, _) => Some(How::Stopped),
+                (_, true) => Some(How::Traced),
+                _ => None,
+            },
             peer: task.peer,
         };
         let pid = task.pid;
@@ -456,6 +500,7 @@ impl Threads {
         let Note {
             call,
             uninterruptible,
+            halted,
             peer,
         } = wait.note;
         let mut cause = Cause::new(What::Slept, ABSENT);
@@ -467,7 +512,12 @@ impl Threads {
         };
         let mut lock = ABSENT;
         let mut chained = false;
+        let connected = self.peers.now(wait.pid, call.first);
         cause.how = match base {
+            _ if halted.is_some() => {
+                (cause.syscall, chained) = (ABSENT, true);
+                halted.unwrap_or(How::Other)
+            }
             _ if call.fuse => How::Fuse,
             Base::Futex if call.third == CONTENDED => {
                 (lock, chained) = (call.first, true);
@@ -492,13 +542,25 @@ impl Threads {
             Base::Stream if uninterruptible => How::Disk,
             Base::Stream => {
                 (cause.fd, chained) = (call.first, true);
-                How::Stream
+                match connected {
+                    Some(_) => How::Network,
+                    None => How::Stream,
+                }
+            }
+            Base::Is(How::FileLock) => {
+                chained = true;
+                How::FileLock
             }
             Base::Is(How::Other) if uninterruptible => How::Disk,
             Base::Is(how) => how,
         };
         if cause.how == How::Network {
-            cause.peer = peer;
+            let known = connected.filter(|_| cause.fd != ABSENT);
+            cause.peer = known.map_or(peer, |[port, first, last]| (port, first, last));
+            if known.is_some() {
+                // Its number says nothing: other connections have had it, or will.
+                cause.fd = ABSENT;
+            }
         }
         if cause.how == How::Disk && self.arch.is_on_descriptor(call.number) {
             cause.fd = call.first;
@@ -513,12 +575,22 @@ impl Threads {
         });
         if let Some(waker) = waker {
             if self.tasks.get(waker.tid).map_or(waker.pid, |task| task.pid) != wait.pid {
-                (cause.how, cause.pid) = (How::Process, waker.pid);
-            } else if let Some((of, at)) = self.meanwhile(waker.tid, (wait.from, woken), lock) {
+                cause.pid = waker.pid;
+                if halted.is_none() {
+                    cause.how = How::Process;
+                }
+            } else if let Some((of, at)) = self
+                .meanwhile(waker.tid, (wait.from, woken), lock)
+                .filter(|_| halted.is_none())
+            {
                 (cause, last) = (of, at);
-                cause.helper = true;
-                if lock == ABSENT {
-                    lock = of.lock;
+                if of.what == What::Slept {
+                    cause.helper = true;
+                    if lock == ABSENT {
+                        lock = of.lock;
+                    }
+                } else {
+                    lock = ABSENT;
                 }
             }
         }
@@ -558,11 +630,17 @@ impl Threads {
             return None;
         }
         let mut idle = 0;
+        // Time without a CPU; the longest of it, and the process that had the CPU.
+        let mut ready = (0, 0, 0);
         // Sleeps by what they were for, each with the longest one.
         let mut kinds: Vec<((How, u64), u64, u64, &Done)> = Vec::new();
         for done in task.waits.iter().rev().take_while(|done| done.to > from) {
             let part = done.part(from, to);
             idle += part.blocked + part.runnable;
+            ready.0 += part.runnable;
+            if part.runnable > ready.1 {
+                (ready.1, ready.2) = (part.runnable, part.taker);
+            }
             let cause = &self.causes[done.cause as usize];
             let kind = (cause.how, cause.syscall);
             match kinds.iter_mut().find(|(known, ..)| *known == kind) {
@@ -578,6 +656,12 @@ impl Threads {
         let most = kinds.into_iter().max_by_key(|(_, sum, ..)| *sum);
         if let Some((.., done)) = most.filter(|(_, sum, ..)| 2 * sum >= span) {
             return Some((self.cause(done.cause), done.last));
+        }
+        // A wait for a lock stays one if its holder lacks a CPU.
+        if 2 * ready.0 >= span && lock == ABSENT {
+            let mut cause = Cause::new(What::DaemonCpu, ABSENT);
+            cause.pid = ready.2;
+            return Some((cause, (ABSENT, task.pid)));
         }
         if 2 * span.saturating_sub(idle) >= span {
             let mut cause = Cause::new(What::Slept, ABSENT);
@@ -763,5 +847,129 @@ mod tests {
             .switch(520, 900, SLEEPS, 501);
         let (_, _, cause, _) = script.wait(501);
         assert_eq!((cause.how, cause.pid, cause.fd), (How::Process, 900, 7));
+    }
+
+    #[test]
+    fn a_thread_that_a_signal_stopped_is_in_no_system_call() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 7, 0)
+            .switch(20, 501, SLEEPS, 0)
+            .wakes(100, 900, 501)
+            .switch(110, 0, 0, 501)
+            .event(115, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT])
+            .switch(120, 501, STOPPED, 0)
+            .wakes(500, 901, 501)
+            .switch(520, 900, SLEEPS, 501);
+        let parts = script.0.waits(501, 200, 10_000);
+        let cause = script.0.cause(parts[0].cause);
+        assert_eq!((parts[0].blocked, parts[0].runnable), (300, 20));
+        // 901 continued it.
+        assert_eq!((cause.how, cause.pid), (How::Stopped, 901));
+        assert!(cause.how.is_halt() && cause.syscall == ABSENT);
+    }
+
+    #[test]
+    fn a_stop_by_a_tracer_is_not_the_system_calls_wait() {
+        let mut script = Script::new();
+        script
+            .enters(10, 501, PREAD, 3, 4096)
+            .switch(20, 501, TRACED, 0)
+            .wakes(500, 900, 501)
+            .switch(520, 900, SLEEPS, 501);
+        let (blocked, _, cause, _) = script.wait(501);
+        assert_eq!((blocked, cause.how, cause.pid), (480, How::Traced, 900));
+    }
+
+    #[test]
+    fn a_new_thread_lacks_a_cpu_until_it_runs() {
+        let fork = Side::Fork {
+            time: 50,
+            pid: 500,
+            tid: 510,
+            ppid: 500,
+            ptid: 501,
+        };
+        let mut script = Script::new();
+        script
+            .enters(10, 501, READ, 7, 0)
+            .event(20, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT]);
+        script.0.side(&fork);
+        script
+            .enters(60, 501, FUTEX, LOCK, 0)
+            .switch(70, 501, SLEEPS, 900)
+            .switch(970, 900, SLEEPS, 510)
+            .wakes(990, 510, 501)
+            .switch(1000, 510, SLEEPS, 501);
+        let parts = script.0.waits(510, 0, 980);
+        assert_eq!(parts.len(), 1);
+        assert_eq!(
+            (parts[0].blocked, parts[0].runnable, parts[0].taker),
+            (0, 920, 900)
+        );
+        // 501 waits for it, so it waits for a CPU.
+        let parts = script.0.waits(501, 60, 2000);
+        let cause = script.0.cause(parts[0].cause);
+        assert_eq!((cause.what, cause.pid), (What::DaemonCpu, 900));
+        assert_eq!(
+            (parts[0].blocked, cause.lock, cause.helper),
+            (920, ABSENT, false)
+        );
+    }
+
+    #[test]
+    fn a_read_of_a_new_connection_is_the_networks() {
+        const CONNECT: u64 = 42;
+        const CLOSE: u64 = 3;
+        let connected = |script: &mut Script, read: u64| {
+            script
+                .enters(read, 501, READ, 9, 4096)
+                .switch(read + 10, 501, SLEEPS, 0)
+                .switch(read + 90, 0, 0, 501)
+                .event(read + 95, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT]);
+            let parts = script.0.waits(501, read, read + 100);
+            script.0.cause(parts[0].cause)
+        };
+        let mut script = Script::new();
+        script
+            .enters(10, 501, CONNECT, 9, 16)
+            .event(12, 501, Role::Connect, [80, 1, 2, ABSENT])
+            .event(15, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT]);
+        let cause = connected(&mut script, 100);
+        assert_eq!(
+            (cause.how, cause.peer, cause.fd),
+            (How::Network, (80, 1, 2), ABSENT)
+        );
+        // After its close the number is another file's.
+        script.enters(300, 501, CLOSE, 9, 0);
+        let cause = connected(&mut script, 400);
+        assert_eq!((cause.how, cause.fd), (How::Stream, 9));
+    }
+
+    #[test]
+    fn a_file_lock_is_held_by_the_process_that_wakes() {
+        const FLOCK: u64 = 73;
+        let mut script = Script::new();
+        script
+            .enters(10, 501, FLOCK, 7, 0)
+            .switch(20, 501, SLEEPS, 0)
+            .wakes(500, 900, 501)
+            .switch(520, 900, SLEEPS, 501);
+        let (_, _, cause, _) = script.wait(501);
+        assert_eq!(
+            (cause.how, cause.pid, cause.syscall),
+            (How::Process, 900, FLOCK)
+        );
+    }
+
+    #[test]
+    fn a_fork_waits_for_its_child() {
+        const VFORK: u64 = 58;
+        let mut script = Script::new();
+        script
+            .enters(10, 501, VFORK, 0, 0)
+            .switch(20, 501, DISK, 0)
+            .switch(520, 900, SLEEPS, 501);
+        assert_eq!(script.wait(501).2.how, How::Child);
     }
 }
