@@ -657,7 +657,8 @@ def _of_time(words: Words) -> str:
 def _each(words: Words) -> str:
     which = f"{words['operation']} request" if words.get("others") else "request"
     requests = f"{words['requests']} of {words.counted('of', which)}"
-    return f"{requests}, {words['mean_ns']} each"
+    saved = f", of which the fix saves {words['saved_share']}" if "saved_share" in words else ""
+    return f"{requests}, {words['mean_ns']} each{saved}"
 
 
 def _kept(words: Words) -> str:

@@ -48,7 +48,13 @@ _DIRECTORIES = frozenset(
     ]
 )
 # Answers that programs expect: no such file or attribute, an operation that is not supported.
-_EXPECTED = ("ENOENT", "ENODATA", "ENOSYS", "EOPNOTSUPP", "ERANGE", "EEXIST", "EAGAIN")
+_EXPECTED = ("ENOENT", "ENODATA", "ENOSYS", "EOPNOTSUPP", "ERANGE", "EEXIST")
+# Errors by which a call that may not wait says that it would
+_WOULD_WAIT = {"EAGAIN": ("read", "write", "setlk", "setlkw")}
+# Changes that save requests
+_LONGER = "let the kernel cache them: a longer attr_timeout and entry_timeout"
+_NEGATIVE = "let the kernel cache that they do not exist: a negative_timeout"
+_LARGER = "read and write larger blocks, or through the page cache (without O_DIRECT)"
 _FEW = 3  # names and callers in a sentence
 _WHOLE = 0.9  # share of a finding's time that must be in the place that it names
 
@@ -639,7 +645,7 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject,
             figures,
             callers=digest.callers_of(group.causes),
-            fix=_read_ahead(digest, most, place),
+            fix=_read_ahead(digest, most, place) or _fewer(digest, most, place, figures),
             sure="measured" if sure else "inferred",
             more=digest.command("slow", *words),
         )
@@ -658,6 +664,33 @@ def _read_ahead(digest: Digest, cause: core.native.Cause, place: Place) -> str:
             if row["operation"] == "read" and limit and 2 * at_limit > row["requests"]:
                 return change(name, mount.connection or 0)
     return ""
+
+
+def _fewer(
+    digest: Digest, cause: core.native.Cause, place: Place, figures: dict[str, int | float]
+) -> str:
+    """Return how most of the requests that wait could be saved, and add their share of the
+    operation's requests on the mount. "": most are needed."""
+    nodes, operation = digest.answer["nodes"], place.operation
+
+    def here(node: int) -> bool:
+        return nodes[node][0] == cause["connection"]
+
+    rows = [row for row in digest.answer["class_places"] if row[1] == operation and here(row[2])]
+    of = sum(n for *_, n, _ in rows)
+    saved = {
+        _LONGER: 0,
+        _NEGATIVE: 0,
+        _LARGER: sum(n for kind, *_, n, _ in rows if kind == "small"),
+    }
+    for row in digest.answer["asked"] if operation in ("lookup", "getattr") else ():
+        if row["operation"] == operation and row["most"] and here(row["most"][0][0]):
+            saved[_NEGATIVE if row["negative"] else _LONGER] += row["saved"][0]
+    fix = max(saved, key=lambda fix: saved[fix])
+    if saved[fix] < threshold(Code.CACHES_OFF.value, "least_saved") or 2 * saved[fix] <= of:
+        return ""
+    figures["saved_share"] = min(saved[fix] / of, 1.0) if of else 1.0
+    return fix
 
 
 # Threads and CPUs
@@ -988,7 +1021,7 @@ def _caches_off(digest: Digest) -> Iterator[Finding]:
             "timeout_ns": 1_000_000_000,
         },
         callers=digest.callers_of_class("again", operations),
-        fix="let the kernel cache them: a longer attr_timeout and entry_timeout",
+        fix=_LONGER,
         more=digest.command("count", "getattr|lookup"),
     )
 
@@ -1029,7 +1062,7 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
             "timeout_ns": 1_000_000_000,
         },
         callers=digest.callers_of_class("negative", ["lookup"]),
-        fix="let the kernel cache that they do not exist: a negative_timeout",
+        fix=_NEGATIVE,
         more=digest.command("errors", "lookup"),
     )
 
@@ -1061,7 +1094,7 @@ def _small_requests(digest: Digest) -> Iterator[Finding]:
                 "size_bytes": size,
             },
             callers=digest.callers_of_class("small", [row["operation"]]),
-            fix="read and write larger blocks, or through the page cache (without O_DIRECT)",
+            fix=_LARGER,
             more=digest.command("stages", "--by", "size", row["operation"]),
         )
 
@@ -1165,7 +1198,9 @@ def _errors(digest: Digest) -> Iterator[Finding]:
         name = error_name(-number)
         of = digest.operations[operation][0]
         in_vain = name == "EINTR" and digest.ns(Code.INTERRUPTED.value)
-        if name in _EXPECTED or in_vain or requests < threshold(code.value, "least_requests"):
+        if name in _EXPECTED or in_vain or operation in _WOULD_WAIT.get(name, ()):
+            continue
+        if requests < threshold(code.value, "least_requests"):
             continue
         if requests < threshold(code.value, "least_share_of_requests") * of:
             continue

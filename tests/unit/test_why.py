@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,6 +290,42 @@ def test_a_finding_names_all_operations_that_it_is_about(rule: Any) -> None:
     assert "is open of /dir/file, and flush: 50 of 50 open requests" in reason.text
     few = cause("slept", 510 * MS, how="sleep", syscall="clock_nanosleep", places=rows[::2])
     assert "others" not in rule(causes=[few]).findings[0].reason.subject
+
+
+@pytest.mark.parametrize(
+    ("parts", "fix"),
+    [
+        ({"asked": [asked("lookup", 1000, 40, 960)]}, "entry_timeout"),
+        ({"asked": [asked("lookup", 1000, 400, 600, negative=True)]}, "negative_timeout"),
+        (
+            {"class_places": [("small", "lookup", 0, 900, 9), ("needed", "lookup", 0, 100, 9)]},
+            "larger",
+        ),
+        # Looks like it: few could be saved, others' requests could, another mount's.
+        ({"asked": [asked("lookup", 1000, 600, 400)]}, ""),
+        ({"asked": [asked("getattr", 1000, 40, 960)]}, ""),
+        ({"asked": [asked("lookup", 1000, 40, 960)], "nodes": [(9, ("a", True))] * 3}, ""),
+    ],
+)
+def test_slow_requests_that_need_not_be_made(rule: Any, parts: dict[str, Any], fix: str) -> None:
+    """The time is the daemon's wait, and most of it could be saved."""
+    places = [("lookup", 0, 1000, 900 * MS)]
+    slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", places=places)
+    needed = [("needed", "lookup", 0, 1000, 100 * MS)]
+    given = {"class_places": needed, "operations": [("lookup", (1000, 1000 * MS, 0))], **parts}
+    finding = rule(causes=[slept], **given).findings[0]
+    assert finding.reason.code == Code.DAEMON_SLEEPS
+    assert (fix in finding.reason.fix) if fix else not finding.reason.fix
+    assert ("saved_share" in finding.reason.figures) == bool(fix)
+
+
+def test_eagain_is_expected_only_where_a_call_may_not_wait(rule: Any) -> None:
+    def found(operation: str) -> list[str]:
+        rows = [(operation, -errno.EAGAIN, (500, 500 * MS, 500))]
+        operations = [(operation, (1000, 1000 * MS, 500))]
+        return codes(rule(errors=rows, operations=operations, causes=[cause("passing", MS)]))
+
+    assert found("open") == ["errors_frequent"] and found("read") == []
 
 
 def test_the_holder_of_an_inodes_lock(rule: Any) -> None:
