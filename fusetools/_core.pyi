@@ -14,7 +14,6 @@ from typing import Any, Literal, TypedDict
 from typing_extensions import NotRequired, TypeAlias, Unpack
 
 __version__: str  # version of the sources from which it was built
-TIMEOUTS: list[int]  # ns, of `saved` in what caches() returns
 OPCODES: dict[int, str]  # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case
 
 # Fields by name of a type in fusetools.results, or of what the comment names.
@@ -363,25 +362,12 @@ class Helper:
     runnable: int | None
     blocked: int | None
 
-class SlowCall:
-    """A system call on a mount. `outside`: ns outside of requests by what the caller did."""
-
-    syscall: str
-    connection: int | None
-    pid: int
-    tid: int
-    comm: str
-    start: int
-    duration: int
-    returned: bool
-    outside: list[tuple[str, int]]
-
 class Slowest(Answer):
     rows: list[NamedRequest]
-    calls: list[SlowCall]
+    calls: list[Fields]  # SlowCall, with `connection` instead of `mount`
     pathless: int  # number of requests skipped, as their path is unknown or incomplete
 
-class Action:
+class Action(TypedDict):
     """An action of a thread. ``code`` says which other fields have a meaning."""
 
     code: str
@@ -395,11 +381,16 @@ class Action:
     size: int | None
     offset: int | None
 
+class Line(TypedDict):
+    time: int  # ns on the recording's clock
+    caller: Action | None
+    daemon: Action | None
+
 class Numbered(Answer):
-    """Requests of a number. ``lines``: timeline of a single one: ns, caller's, daemon's action."""
+    """Requests of a number. ``lines``: timeline of a single one."""
 
     rows: list[NamedRequest]
-    lines: list[tuple[int, Action | None, Action | None]]
+    lines: list[Line]
 
 class DaemonState(TypedDict):
     """State of a daemon that did not answer all requests.
@@ -458,78 +449,12 @@ class WhatIf(Answer):
     mounts: list[MountReplays]
     cpus: int | None
 
-class Times:
-    """Durations in ns, as in `fusetools.results.groups.Times`."""
-
-    count: int
-    total: int
-    p50: int | None
-    p90: int | None
-    p99: int | None
-    max: int | None
-    least: int | None
-
-class RequestGroup:
-    """A group of requests: its label, process, or what the recording lacks to tell: "path",
-    "caller" or "label". The numbers as in `fusetools.results.groups.RequestGroup`."""
-
-    label: str | None
-    pid: int | None
-    lacks: str | None
-    others: int
-    comm: str
-    requests: int
-    begun: int
-    whole: Times
-    latency: Times
-    stages: list[tuple[str, int]]
-    answered: int
-    errors: list[tuple[int, int]]
-    negative: int
-    unanswered: list[tuple[str, int]]
-    slowest: int | None
-
-class CachedCalls:
-    """System calls by the number of their requests; `seen`: those without a request are, too."""
-
-    syscall: str
-    none: int
-    one: int
-    several: int
-    requests: int
-    seen: bool
-
-class Questions:
-    """Requests that ask, as in `fusetools.results.cache.AskedAgain`. Times are in ns."""
-
-    operation: str
-    negative: bool
-    requests: int
-    ns: int
-    keys: int
-    again: int
-    soonest: int | None
-    p50: int | None
-    p99: int | None
-    saved: list[int]
-
-class CachedTransfers:
-    """Reads or writes, as in `fusetools.results.cache.Transfer`."""
-
-    operation: str
-    waits: bool
-    requests: int
-    sized: int
-    bytes: int
-    largest: int
-    placed: int
-    in_order: int
-    again: int
-
 class Caches(Answer):
-    calls: list[CachedCalls]
-    asked: list[Questions]
-    transfers: list[CachedTransfers]
+    """As in `fusetools.results.cache`; `saved`: (seconds, requests) of each timeout."""
+
+    calls: list[Fields]  # CachedCalls
+    asked: list[Fields]  # AskedAgain
+    transfers: list[Fields]  # Transfer
     unknown: int
 
 class Heat(Answer):
@@ -537,8 +462,9 @@ class Heat(Answer):
     rows: list[tuple[int, int, list[int]]]  # from, to in ns, requests by column
 
 class Groups(Answer):
-    groups: list[RequestGroup]
-    others: RequestGroup | None
+    # RequestGroup, with numbers of errors, and in `lacks` what the recording lacks for a label:
+    # "path", "caller" or "label". The last one sums up those that are not listed.
+    groups: list[Fields]
     pathless: int
     full: bool
 

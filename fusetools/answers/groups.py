@@ -57,40 +57,32 @@ def groups(
         core.native.groups, query.probes, native, wanted, mounts, grouping, listing
     )
     facts = source.facts(answer, filters, corrected)
-    rows = [*answer["groups"], *([answer["others"]] if answer["others"] else [])]
-    total = sum(row.whole.total for row in rows) or 1
-    requests = sum(row.requests for row in rows) or 1
+    rows = answer["groups"]
+    total = sum(row["whole"]["total_ns"] for row in rows) or 1
+    requests = sum(row["requests"] for row in rows) or 1
     exact = not guessed(query.probes)
 
-    def group(row: core.native.RequestGroup) -> RequestGroup:
-        label = facts.host if by == "host" else row.label or ""
-        process = processes.get(row.pid or 0)
-        if process and process.comm in ("", row.comm):  # else it ran another program then
+    def group(row: core.native.Fields) -> RequestGroup:
+        label = facts.host if by == "host" else row["label"] or ""
+        process = processes.get(row["pid"] or 0)
+        if process and process.comm in ("", row["comm"]):  # else it ran another program then
             label = process.command
-        unknown = _LACKS.get(row.lacks or "")
-        if not (unknown or label or row.others or row.pid):
+        unknown = _LACKS.get(row.pop("lacks") or "")
+        if not (unknown or label or row["others"] or row["pid"]):
             unknown = Code.NO_JOB if by == "job" else Code.NO_HOST
-        return RequestGroup(
-            label=label,
-            pid=row.pid,
-            comm=row.comm,
-            others=row.others,
-            unknown=Reason(unknown) if unknown else None,
-            requests=row.requests,
-            requests_share=row.requests / requests,
-            begun=row.begun,
-            whole=_times(row.whole),
-            time_share=row.whole.total / total,
-            latency=_times(row.latency),
-            stages_ns=dict(row.stages),
-            answered=row.answered,
-            errors=tuple(
-                sorted((Answered(error_name(e), n) for e, n in row.errors), key=lambda e: -e[1])
-            ),
-            negative=row.negative if exact else None,
-            unanswered=tuple(Answered(*fate) for fate in row.unanswered),
-            slowest=row.slowest,
-        )
+        errors = (Answered(error_name(number), times) for number, times in row["errors"])
+        more = {
+            "label": label,
+            "unknown": Reason(unknown) if unknown else None,
+            "requests_share": row["requests"] / requests,
+            "whole": Times(**row["whole"]),
+            "time_share": row["whole"]["total_ns"] / total,
+            "latency": Times(**row["latency"]),
+            "errors": tuple(sorted(errors, key=lambda error: -error.times)),
+            "negative": row["negative"] if exact else None,
+            "unanswered": tuple(Answered(*fate) for fate in row["unanswered"]),
+        }
+        return RequestGroup(**{**row, **more})
 
     return Groups(
         by=by,
@@ -101,7 +93,3 @@ def groups(
         full=answer["full"],
         facts=source.with_missing_detail(facts, ["request", "daemon"]),
     )
-
-
-def _times(row: core.native.Times) -> Times:
-    return Times(row.count, row.total, row.p50, row.p90, row.p99, row.max, row.least)

@@ -28,21 +28,21 @@ _SENTENCES = {
     "interrupted": "is woken by an interrupt (a timer or a device)",
     "wakes": "wakes {task}",
     "signal": "is sent {signal}",
-    "connects": "connects to {action.peer}",
+    "connects": "connects to {peer}",
     "fetched": "has a request in its ring",
     "committed": "submits to its ring",
     "ring_wait": "waits for its ring",
-    "enters": "{action.name}({peer})",
-    "returns": "{action.name}() = {result}",
+    "enters": "{name}({peer})",
+    "returns": "{name}() = {result}",
     "begin": "{request} is queued",
     "sent": "{request} is copied to the daemon",
     "copies": "copies the answer",
     "end": "{request} ends{error}",
-    "calls": "{action.name}()",
-    "leaves": "{action.name} returns",
-    "inode": "answers inode {action.inode}",
+    "calls": "{name}()",
+    "leaves": "{name} returns",
+    "inode": "answers inode {inode}",
     "no_file": "answers: no such file",
-    "callback": "{action.name}({arguments})",
+    "callback": "{name}({arguments})",
 }
 
 
@@ -82,8 +82,10 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     shown = request(row, answer["first"], query.names)
     first = min((time for _, time in row.marks), default=0)
     moments = tuple(
-        TimelineEvent(time - first, *(sentence(action, shown) for action in actions))
-        for time, *actions in answer["lines"]
+        TimelineEvent(
+            line["time"] - first, sentence(line["caller"], shown), sentence(line["daemon"], shown)
+        )
+        for line in answer["lines"]
     )
     return Shown(shown, moments, guessed(query.probes), source.with_missing_detail(facts))
 
@@ -92,20 +94,22 @@ def sentence(action: core.native.Action | None, shown: Request) -> str:
     """Return an action of the shown request's caller or daemon in words."""
     if action is None:
         return ""
-    number = action.number or 0
-    task = _task(action.tid, shown)
-    if action.code == "runs":
-        return "runs" if action.number is None else f"runs on CPU {number}"
-    if action.code == "woken":
-        return f"is woken by {task}" if action.tid is not None else "is woken"
+    code, tid, known, unique = action["code"], action["tid"], action["number"], action["unique"]
+    number = known or 0
+    task = _task(tid, shown)
+    if code == "runs":
+        return "runs" if known is None else f"runs on CPU {number}"
+    if code == "woken":
+        return f"is woken by {task}" if tid is not None else "is woken"
     error = error_name(-number) if number < 0 else ""
-    return _SENTENCES[action.code].format(
-        action=action,
+    return _SENTENCES[code].format(
+        name=action["name"],
+        inode=action["inode"],
         task=task,
-        peer=action.peer or "",
+        peer=action["peer"] or "",
         signal=signal_name(number),
-        result="?" if action.number is None else error if number > -4096 and error else number,
-        request=shown.operation if action.unique is None else f"request {action.unique}",
+        result="?" if known is None else error if number > -4096 and error else number,
+        request=shown.operation if unique is None else f"request {unique}",
         error=error and f" with {error}",
         arguments=_arguments(action),
     )
@@ -120,11 +124,11 @@ def _task(tid: int | None, shown: Request) -> str:
 
 
 def _arguments(action: core.native.Action) -> str:
-    file, inode = action.file, "" if action.inode is None else f"inode {action.inode}"
+    inode, file = ("" if action["inode"] is None else f"inode {action['inode']}"), action["file"]
     parts = (
         f'"{file}" in {inode}' if file and inode else f'"{file}"' if file else inode,
-        "" if action.size is None else f"{action.size} bytes",
-        "" if action.offset is None else f"at {action.offset}",
-        "" if action.unique is None else f"of request {action.unique}",
+        "" if action["size"] is None else f"{action['size']} bytes",
+        "" if action["offset"] is None else f"at {action['offset']}",
+        "" if action["unique"] is None else f"of request {action['unique']}",
     )
     return ", ".join(filter(None, parts))

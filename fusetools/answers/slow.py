@@ -28,25 +28,13 @@ def slow(
     answer, facts = query(
         core.native.slowest, filters, wanted, query.names.mounts, query.connected, most
     )
-    first = answer["first"]
-    requests = tuple(request(row, first, query.names) for row in answer["rows"])
+    requests = tuple(request(row, answer["first"], query.names) for row in answer["rows"])
     pathless = None if path is None else answer["pathless"]
-    calls = tuple(_call(row, first, source.mount_points) for row in answer["calls"])
+    calls = tuple(_call(row, source.mount_points) for row in answer["calls"])
     return Slowest(requests, guessed(query.probes), facts, pathless, calls)
 
 
-def _call(row: core.native.SlowCall, first: int, mounts: Mapping[int, str]) -> SlowCall:
-    outside = {name: ns for name, ns in row.outside if ns}
-    connection = row.connection
-    return SlowCall(
-        syscall=row.syscall,
-        mount=None if connection is None else mounts.get(connection, connection),
-        pid=row.pid,
-        tid=row.tid,
-        comm=row.comm,
-        start_ns=row.start - first,
-        duration_ns=row.duration,
-        in_requests_ns=row.duration - sum(outside.values()),
-        outside_ns=outside,
-        returned=row.returned,
-    )
+def _call(row: core.native.Fields, mounts: Mapping[int, str]) -> SlowCall:
+    connection = row.pop("connection")
+    mount = None if connection is None else mounts.get(connection, connection)
+    return SlowCall(mount=mount, **row)

@@ -12,10 +12,12 @@ from fusetools.results.units import Bytes, Ns, Seconds
 
 @dataclass(frozen=True)
 class CachedCalls:
-    """System calls of one name on the mounts, by the number of requests that each waited for.
+    """System calls of one name on the mounts.
 
-    ``none``: number of calls without a request, None if the recording cannot show them: only a
-    descriptor tells that a call without a request is on a mount, a path does not."""
+    ``none``: number of calls that returned without a request, None if the recording cannot show
+    them: only a descriptor tells that such a call is on a mount, a path does not. ``one`` and
+    ``several``: calls by the number of requests that they waited for. The others made requests that
+    they did not wait for, or had not returned by the recording's end."""
 
     syscall: str
     calls: int

@@ -122,7 +122,7 @@ def test_the_merge_is_the_union(commands: tuple[list[str], ...], tmp_path: Path)
     inputs = record_at_once(tmp_path, *commands)
     merged = tmp_path / "merged.data"
     info = _core.merge(inputs, merged, SESSION)
-    assert info["warnings"] == []
+    assert not info["warnings"]
     union = script(*inputs)
     assert len(union) > 1000
     assert script(merged) == union

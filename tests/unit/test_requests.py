@@ -288,7 +288,7 @@ def test_show_lists_the_daemon_threads_calls(demo: dict[int, Plain]) -> None:
 
 def action(code: str, **fields: Any) -> Any:
     rest = ("tid", "number", "unique", "file", "inode", "size", "offset", "peer")
-    return SimpleNamespace(code=code, **{"name": "f", **dict.fromkeys(rest), **fields})
+    return {"code": code, "name": "f", **dict.fromkeys(rest), **fields}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ def _calls(result: Cache) -> list[str]:
     if any(row.none is None for row in result.calls):
         text = "-: not recorded: a call with a path is known to be on a mount by its requests only"
         output += prose(text, rest="  ")
+    if any(
+        row.none is not None and row.none + row.one + row.several < row.calls
+        for row in result.calls
+    ):
+        text = "other calls made requests that they did not wait for, or had not returned"
+        output += prose(text, rest="  ")
     return [*output, ""]
 
 

@@ -5,32 +5,33 @@ use std::path::PathBuf;
 
 use fusetools_core::answers::groups as core;
 use fusetools_core::answers::groups::{By, Groups, Key, Order};
+use fusetools_core::answers::told::map;
 use fusetools_core::events::known;
 use fusetools_core::requests::stitch::FATES;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde::Serialize;
 
 use crate::requests::{wanted_of, Question};
 use crate::told::Told;
 use crate::{Row, Text};
 
 /// Durations in ns, as in `fusetools.results.groups.Times`.
-#[pyclass(frozen, get_all)]
-#[derive(Clone)]
-pub struct Times {
+#[derive(Serialize)]
+struct Times {
     count: u64,
-    total: u128,
-    p50: Option<u64>,
-    p90: Option<u64>,
-    p99: Option<u64>,
-    max: Option<u64>,
-    least: Option<u64>,
+    total_ns: u128,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    max_ns: Option<u64>,
+    least_ns: Option<u64>,
 }
 
-/// A group of requests, as in `fusetools_core::answers::groups::Group`.
-#[pyclass(frozen, get_all)]
-pub struct RequestGroup {
+/// A group of requests, as in `fusetools.results.groups.RequestGroup`.
+#[derive(Serialize)]
+struct RequestGroup {
     /// Name, process, or why there is neither.
     label: Option<String>,
     pid: Option<i32>,
@@ -42,7 +43,8 @@ pub struct RequestGroup {
     begun: u64,
     whole: Times,
     latency: Times,
-    stages: Vec<(String, u64)>,
+    #[serde(serialize_with = "map")]
+    stages_ns: Vec<(String, u64)>,
     answered: u64,
     errors: Vec<(u32, u64)>,
     negative: u64,
@@ -50,17 +52,25 @@ pub struct RequestGroup {
     slowest: Option<u64>,
 }
 
+/// Groups in their order, the sum of those that are not listed last.
+#[derive(Serialize)]
+struct Answer {
+    groups: Vec<RequestGroup>,
+    pathless: u64,
+    full: bool,
+}
+
 impl From<core::Times> for Times {
     fn from(times: core::Times) -> Times {
         let hist = times.durations.hist();
         Times {
             count: hist.count(),
-            total: hist.sum(),
-            p50: hist.percentile(500),
-            p90: hist.percentile(900),
-            p99: hist.percentile(990),
-            max: hist.max(),
-            least: times.least,
+            total_ns: hist.sum(),
+            p50_ns: hist.percentile(500),
+            p90_ns: hist.percentile(900),
+            p99_ns: hist.percentile(990),
+            max_ns: hist.max(),
+            least_ns: times.least,
         }
     }
 }
@@ -91,7 +101,7 @@ impl RequestGroup {
             begun: group.begun,
             whole: group.whole.into(),
             latency: group.latency.into(),
-            stages: stages.map(|(stage, ns)| (stage.name(), ns)).collect(),
+            stages_ns: stages.map(|(stage, ns)| (stage.name(), ns)).collect(),
             answered: outcome.answered,
             errors,
             negative: outcome.negative,
@@ -143,15 +153,16 @@ pub fn groups<'py>(
     if groups.again() {
         (info, counts, _) = question.tell(py, &mut groups)?;
     }
-    let dict = Told::new(&info, counts, ()).python(py)?;
-    dict.set_item("pathless", groups.pathless)?;
+    let pathless = groups.pathless;
     let listed = py.detach(|| groups.finish(order, listing.1));
     let rows = listed.groups.into_iter();
     let rows = rows.map(|(key, group)| RequestGroup::new(Some(key), group, 0));
-    dict.set_item("groups", rows.collect::<Vec<_>>())?;
-    let others = listed.others;
+    let others = listed.others.into_iter();
     let others = others.map(|(group, number)| RequestGroup::new(None, group, number));
-    dict.set_item("others", others)?;
-    dict.set_item("full", listed.full)?;
-    Ok(dict)
+    let answer = Answer {
+        groups: rows.chain(others).collect(),
+        pathless,
+        full: listed.full,
+    };
+    Told::new(&info, counts, answer).python(py)
 }

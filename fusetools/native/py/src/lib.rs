@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fusetools_core::answers::analysis::{analyse, Answer, Detail, Series};
-use fusetools_core::answers::why::TIMEOUTS;
 use fusetools_core::cost::Cost;
 use fusetools_core::events::Map;
 use fusetools_core::format::ring;
@@ -211,8 +210,25 @@ fn calibrate(py: Python<'_>, n: u64) -> u64 {
     })
 }
 
+/// A recording's header, and its session.
+#[derive(Serialize)]
+struct Description<'a> {
+    session: Option<String>,
+    events: Vec<&'a str>,
+    sampled: Vec<&'a str>,
+    functions: Vec<(u64, String)>,
+    arch: Option<String>,
+    release: Option<String>,
+    hostname: Option<String>,
+    kernel_place: Option<(String, u64)>,
+    samples: Vec<(&'a str, bool)>,
+    off_cpu: bool,
+    stacks: Vec<&'a str>,
+    warnings: &'a [String],
+}
+
 #[pyfunction]
-fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let (reader, session) = py
         .detach(|| {
             let reader = Reader::open(&path)?;
@@ -220,28 +236,24 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
             Ok((reader, session))
         })
         .map_err(|error| read_error(&path, error))?;
-    let dict = PyDict::new(py);
-    dict.set_item("session", session)?;
-    let names: Vec<&str> = reader
-        .events()
-        .iter()
-        .map(|event| event.name.as_str())
-        .collect();
-    dict.set_item("events", names)?;
-    let sampled = reader.events().iter().zip(reader.attrs());
+    let events = reader.events().iter();
+    let sampled = events.clone().zip(reader.attrs());
     let sampled = sampled.filter(|(_, attr)| attr.is_sampled());
-    let sampled: Vec<&str> = sampled.map(|(event, _)| event.name.as_str()).collect();
-    dict.set_item("sampled", sampled)?;
-    dict.set_item("functions", reader.kernel_functions())?;
-    dict.set_item("arch", reader.arch())?;
-    dict.set_item("release", reader.os_release())?;
-    dict.set_item("hostname", reader.hostname())?;
-    dict.set_item("kernel_place", reader.kernel_place())?;
-    dict.set_item("samples", reader.samples())?;
-    dict.set_item("off_cpu", reader.off_cpu())?;
-    dict.set_item("stacks", reader.stacks())?;
-    dict.set_item("warnings", reader.warnings())?;
-    Ok(dict)
+    let description = Description {
+        session,
+        events: events.map(|event| event.name.as_str()).collect(),
+        sampled: sampled.map(|(event, _)| event.name.as_str()).collect(),
+        functions: reader.kernel_functions(),
+        arch: reader.arch(),
+        release: reader.os_release(),
+        hostname: reader.hostname(),
+        kernel_place: reader.kernel_place(),
+        samples: reader.samples(),
+        off_cpu: reader.off_cpu(),
+        stacks: reader.stacks(),
+        warnings: reader.warnings(),
+    };
+    told::python(py, &description)
 }
 
 /// Return the names of a recording's events whose samples may hold memory or registers of processes.
@@ -470,17 +482,16 @@ fn window_of((length, upto, since, buffer, held): (u64, u64, u64, u64, bool)) ->
     }
 }
 
-fn extent_tuple(extent: Extent) -> (u64, u64, bool, u64) {
+/// (begin, end, whether earlier events were overwritten, bytes per second)
+type ExtentRow = (u64, u64, bool, u64);
+
+fn extent_tuple(extent: Extent) -> ExtentRow {
     (extent.begin, extent.end, extent.overwritten, extent.rate)
 }
 
 /// Return what `merge` would keep of this recording.
 #[pyfunction]
-fn kept(
-    py: Python<'_>,
-    path: PathBuf,
-    window: (u64, u64, u64, u64, bool),
-) -> PyResult<(u64, u64, bool, u64)> {
+fn kept(py: Python<'_>, path: PathBuf, window: (u64, u64, u64, u64, bool)) -> PyResult<ExtentRow> {
     let extent = py.detach(|| Reader::open(&path)?.keep(&window_of(window)));
     let error = |error: Error| CoreError::new_err(("cannot read the recording", error.to_string()));
     extent.map(extent_tuple).map_err(error)
@@ -490,6 +501,19 @@ fn kept(
 #[pyfunction]
 fn keep_vdso() {
     fusetools_core::programs::files::keep_vdso();
+}
+
+/// Result of a merge.
+#[derive(Serialize)]
+struct Merged<'a> {
+    records: u64,
+    warnings: &'a [String],
+    session_at: Vec<(u64, u64)>,
+    left_out: HashMap<String, u64>,
+    stacks: (u64, u64, u64),
+    stacks_ns: u64,
+    missing_switches: u64,
+    kept: Option<ExtentRow>,
 }
 
 #[pyfunction]
@@ -514,7 +538,7 @@ fn merge<'py>(
     opener: Option<Py<PyAny>>,
     packed: bool,
     private: bool,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let mut files = Files {
         opener: opener.map(opener_of),
         ..Files::default()
@@ -571,29 +595,25 @@ fn merge<'py>(
             other => CoreError::new_err((what, other.to_string())),
         }
     })?;
-    let result = PyDict::new(py);
-    result.set_item("records", info.records)?;
-    result.set_item("warnings", info.warnings)?;
-    let places = info.session_at.iter().map(|place| (place.start, place.end));
-    result.set_item("session_at", places.collect::<Vec<_>>())?;
-    result.set_item(
-        "left_out",
-        info.left_out.into_iter().collect::<HashMap<_, _>>(),
-    )?;
     let shares = info.shares;
-    result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
-    result.set_item("stacks_ns", shares.ns)?;
-    result.set_item("missing_switches", info.missing_switches)?;
-    let extent = info.extent;
-    result.set_item("kept", extent.map(extent_tuple))?;
-    Ok(result)
+    let places = info.session_at.iter().map(|place| (place.start, place.end));
+    let merged = Merged {
+        records: info.records,
+        warnings: &info.warnings,
+        session_at: places.collect(),
+        left_out: info.left_out.into_iter().collect(),
+        stacks: (shares.taken, shares.alike, shares.without),
+        stacks_ns: shares.ns,
+        missing_switches: info.missing_switches,
+        kept: info.extent.map(extent_tuple),
+    };
+    told::python(py, &merged)
 }
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("OPCODES", operations::opcodes().into_py_dict(module.py())?)?;
-    module.add("TIMEOUTS", TIMEOUTS)?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add("OtherHostError", module.py().get_type::<OtherHostError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
@@ -630,8 +650,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<named::NamedRequest>()?;
     module.add_class::<named::Meanwhile>()?;
     module.add_class::<named::Helper>()?;
-    module.add_class::<named::SlowCall>()?;
-    module.add_class::<named::Action>()?;
     module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;

@@ -2,10 +2,12 @@
 
 use fusetools_core::answers::replay;
 use fusetools_core::answers::slowest;
+use fusetools_core::answers::told::map;
 use fusetools_core::events::{known, ABSENT};
 use fusetools_core::operations::Arch;
 use fusetools_core::requests::stitch::{limited, Cut, MountCall, FATES, MARK_NAMES, OUTSIDE};
 use pyo3::prelude::*;
+use serde::Serialize;
 
 /// (name, ns, its named parts and their ns)
 type StageRow = (String, u64, Vec<(&'static str, u64)>);
@@ -189,62 +191,37 @@ fn syscalls(rows: Vec<replay::SyscallTime>) -> Vec<SyscallRow> {
         .collect()
 }
 
-#[pyclass(frozen, get_all)]
+/// A system call on a mount, as in `fusetools.results.slow.SlowCall`.
+#[derive(Serialize)]
 pub struct SlowCall {
     syscall: String,
     connection: Option<u64>,
     pid: i32,
     tid: i32,
     comm: String,
-    start: u64,
-    duration: u64,
+    start_ns: u64,
+    duration_ns: u64,
+    in_requests_ns: u64,
+    #[serde(serialize_with = "map")]
+    outside_ns: Vec<(&'static str, u64)>,
     returned: bool,
-    outside: Vec<(&'static str, u64)>,
 }
 
 impl SlowCall {
-    pub fn new(call: &MountCall, comm: &str, arch: Arch) -> SlowCall {
+    /// `first`: time of the recording's first event.
+    pub fn new(call: &MountCall, comm: &str, arch: Arch, first: u64) -> SlowCall {
+        let outside = OUTSIDE.into_iter().zip(call.outside);
         SlowCall {
             syscall: arch.syscall(call.number),
             connection: known(call.connection),
             pid: call.pid,
             tid: call.tid,
             comm: comm.to_owned(),
-            start: call.start,
-            duration: call.duration(),
+            start_ns: call.start.saturating_sub(first),
+            duration_ns: call.duration(),
+            in_requests_ns: call.duration().saturating_sub(call.rest()),
+            outside_ns: outside.filter(|(_, ns)| *ns > 0).collect(),
             returned: !call.goes_on,
-            outside: OUTSIDE.into_iter().zip(call.outside).collect(),
-        }
-    }
-}
-
-#[pyclass(frozen, get_all)]
-pub struct Action {
-    code: &'static str,
-    name: String,
-    peer: Option<String>,
-    tid: Option<i32>,
-    number: Option<i64>,
-    unique: Option<u64>,
-    file: Option<String>,
-    inode: Option<u64>,
-    size: Option<u64>,
-    offset: Option<u64>,
-}
-
-impl From<replay::Action> for Action {
-    fn from(row: replay::Action) -> Action {
-        Action {
-            code: row.what,
-            name: row.name,
-            peer: row.peer,
-            tid: row.tid,
-            number: row.number,
-            unique: row.unique,
-            file: row.file,
-            inode: row.inode,
-            size: row.size,
-            offset: row.offset,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fusetools_core::answers::daemons::{states, State};
 use fusetools_core::answers::outcomes::Outcomes;
 use fusetools_core::answers::queue::{Part, Queue, Queues};
-use fusetools_core::answers::replay::Replay;
+use fusetools_core::answers::replay::{Line, Replay};
 use fusetools_core::answers::slowest::{Numbered, Slowest};
 use fusetools_core::events::{Meaning, Role};
 use fusetools_core::operations::{Arch, Operations};
@@ -25,7 +25,7 @@ use regex::Regex;
 use serde::Serialize;
 
 use crate::catalogue::pattern;
-use crate::named::{Action, Meanwhile, NamedRequest, SlowCall};
+use crate::named::{Meanwhile, NamedRequest, SlowCall};
 use crate::told::{Column, Told};
 use crate::{filters_of, meaning, read_error, Row, Text};
 
@@ -101,6 +101,12 @@ fn connections(connected: Connected, made: &Peers) -> Connections {
     Connections::new(texts(connected.0), texts(connected.1), made)
 }
 
+#[derive(Serialize)]
+struct SlowCalls {
+    calls: Vec<SlowCall>,
+    pathless: u64,
+}
+
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn slowest<'py>(
@@ -121,11 +127,10 @@ pub fn slowest<'py>(
     if slowest.again() {
         (info, counts, places) = question.tell(py, &mut slowest)?;
     }
-    let dict = Told::new(&info, counts, ()).python(py)?;
-    dict.set_item("pathless", slowest.pathless)?;
+    let pathless = slowest.pathless;
     let calls = slowest.calls.iter();
-    let calls = calls.map(|(call, comm)| SlowCall::new(call, comm, arch));
-    dict.set_item("calls", calls.collect::<Vec<_>>())?;
+    let calls = calls.map(|(call, comm)| SlowCall::new(call, comm, arch, info.first));
+    let calls = calls.collect();
     let requests = slowest.finish();
     // Stacks are no moments. Their rows are the last.
     question.catalogue.retain(|row| row.role != Role::Stack);
@@ -139,8 +144,8 @@ pub fn slowest<'py>(
         let meanwhile = meanwhile.map(|row| Meanwhile::new(py, row)).transpose()?;
         Ok(NamedRequest::new(request, arch, meanwhile))
     });
-    dict.set_item("rows", rows.collect::<PyResult<Vec<_>>>()?)?;
-    Ok(dict)
+    let rows = rows.collect::<PyResult<Vec<_>>>()?;
+    Told::new(&info, counts, SlowCalls { calls, pathless }).with_rows(py, rows)
 }
 
 #[pyfunction]
@@ -157,7 +162,6 @@ pub fn numbered<'py>(
     let mut numbered = Numbered::new(unique);
     numbered.peers = Peers::new(arch);
     let (info, counts, places) = question.tell(py, &mut numbered)?;
-    let dict = Told::new(&info, counts, ()).python(py)?;
     let requests = &numbered.requests;
     let mut lines = Vec::new();
     let mut meanwhile = None;
@@ -169,16 +173,16 @@ pub fn numbered<'py>(
                 .timeline(request, &functions)
         });
     }
-    let lines = lines.into_iter().map(|line| {
-        let action = |action: Option<_>| action.map(Action::from);
-        (line.time, action(line.caller), action(line.daemon))
-    });
-    dict.set_item("lines", lines.collect::<Vec<_>>())?;
     let mut meanwhile = meanwhile.map(|row| Meanwhile::new(py, row)).transpose()?;
     let rows = requests.iter();
     let rows = rows.map(|request| NamedRequest::new(request, arch, meanwhile.take()));
-    dict.set_item("rows", rows.collect::<Vec<_>>())?;
-    Ok(dict)
+    Told::new(&info, counts, Timeline { lines }).with_rows(py, rows.collect())
+}
+
+/// Lines of a single request; none if there are several.
+#[derive(Serialize)]
+struct Timeline {
+    lines: Vec<Line>,
 }
 
 #[derive(Serialize)]

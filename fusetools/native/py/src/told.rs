@@ -46,6 +46,17 @@ impl<'a, Answer: Serialize> Told<'a, Answer> {
     pub(crate) fn python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         Ok(python(py, self)?.cast_into()?)
     }
+
+    /// Add `rows`, which are objects.
+    pub(crate) fn with_rows<'py, Row: IntoPyObject<'py>>(
+        &self,
+        py: Python<'py>,
+        rows: Vec<Row>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = self.python(py)?;
+        dict.set_item("rows", rows)?;
+        Ok(dict)
+    }
 }
 
 /// A field of every row, little-endian, back to back: a bytes object.

@@ -3,37 +3,103 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
-use crate::answers::why::{changes, size_of, Again, Asked};
+use crate::answers::why::{changes, size_of, Again, Asked, TIMEOUTS};
 use crate::events::ABSENT;
 use crate::operations::{Arch, Call, Operation};
 use crate::requests::named::{Known, Listener};
 use crate::requests::stitch::{Cut, MountCall};
 
-/// System calls of one kind on mounts, by the number of requests that each waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    pub none: u64,
-    pub one: u64,
-    pub several: u64,
-    pub requests: u64,
-    /// Its descriptor shows that it is on a mount. Without one, calls that need no request are not seen.
-    pub seen: bool,
+/// System calls of one kind on mounts: those that made no request, and those that waited for one or several. The others
+/// made requests that they did not wait for, or had not returned.
+#[derive(Clone, Debug, Default, Serialize)]
+struct CachedCalls {
+    syscall: String,
+    calls: u64,
+    /// None: no descriptor shows that it is on a mount, thus calls that need no request are not seen.
+    none: Option<u64>,
+    one: u64,
+    several: u64,
+    requests: u64,
+}
+
+/// Requests whose answer the kernel may keep, as in `Again`. Times in ns.
+#[derive(Debug, Serialize)]
+struct AskedAgain {
+    operation: Operation,
+    negative: bool,
+    requests: u64,
+    total_ns: u64,
+    questions: u64,
+    again: u64,
+    soonest_ns: Option<u64>,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    /// Number of requests that a timeout of so many seconds would have saved.
+    saved: Vec<(f64, u64)>,
+}
+
+impl From<Again> for AskedAgain {
+    fn from(row: Again) -> AskedAgain {
+        let after = row.after.hist();
+        let timeouts = TIMEOUTS.iter().map(|ns| *ns as f64 / 1e9);
+        AskedAgain {
+            operation: row.operation,
+            negative: row.negative,
+            requests: row.requests,
+            total_ns: row.ns,
+            questions: row.keys,
+            again: after.count(),
+            soonest_ns: after.min(),
+            p50_ns: after.percentile(500),
+            p99_ns: after.percentile(990),
+            saved: timeouts.zip(row.saved).collect(),
+        }
+    }
 }
 
 /// Reads or writes: of callers that waited for them, or in the background.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transfer {
-    pub requests: u64,
+#[derive(Clone, Debug, Serialize)]
+struct Transfer {
+    operation: Operation,
+    waits: bool,
+    requests: u64,
     /// Number of requests of known size, their bytes, and the largest one.
-    pub sized: u64,
-    pub bytes: u64,
-    pub largest: u64,
+    sized: u64,
+    total_bytes: u64,
+    largest_bytes: u64,
     /// Number of requests with a predecessor in their file, and of those that continue it.
-    pub placed: u64,
-    pub in_order: u64,
-    /// Bytes that had been read before, and not been changed since.
-    pub again: u64,
+    followed: u64,
+    in_order: u64,
+    /// Bytes that had been read before, and not been changed since; None: they are written.
+    again_bytes: Option<u64>,
+}
+
+impl Transfer {
+    fn new(operation: Operation, waits: bool) -> Transfer {
+        Transfer {
+            operation,
+            waits,
+            requests: 0,
+            sized: 0,
+            total_bytes: 0,
+            largest_bytes: 0,
+            followed: 0,
+            in_order: 0,
+            again_bytes: (operation.name() == "read").then_some(0),
+        }
+    }
+}
+
+/// Answer of `cache`: calls by decreasing number, questions by decreasing time.
+#[derive(Debug, Serialize)]
+pub struct Cached {
+    calls: Vec<CachedCalls>,
+    asked: Vec<AskedAgain>,
+    transfers: Vec<Transfer>,
+    /// Number of transfers of an unknown file or place.
+    unknown: u64,
 }
 
 /// Disjoint parts of a file.
@@ -71,12 +137,14 @@ const MOST_PARTS: usize = 1 << 20;
 
 /// Collector of calls and requests.
 pub struct Caches {
+    arch: Arch,
     kinds: Vec<Call>,
-    pub calls: FxHashMap<u64, Calls>,
+    /// By the system call's number.
+    calls: FxHashMap<u64, CachedCalls>,
     /// By operation, and by whether a caller waited.
-    pub transfers: FxHashMap<(Operation, bool), Transfer>,
+    transfers: FxHashMap<(Operation, bool), Transfer>,
     /// Requests of unknown files, or of more files than are kept apart.
-    pub unknown: u64,
+    unknown: u64,
     asked: Asked,
     nodes: FxHashMap<(u64, u64), u32>,
     files: FxHashMap<u32, File>,
@@ -86,6 +154,7 @@ pub struct Caches {
 impl Caches {
     pub fn new(arch: Arch) -> Caches {
         Caches {
+            arch,
             kinds: arch.calls(),
             calls: FxHashMap::default(),
             transfers: FxHashMap::default(),
@@ -97,9 +166,17 @@ impl Caches {
         }
     }
 
-    /// Return the questions that were asked, most time first.
-    pub fn asked(&mut self) -> Vec<Again> {
-        std::mem::take(&mut self.asked).finish()
+    pub fn finish(self) -> Cached {
+        let mut calls: Vec<_> = self.calls.into_values().collect();
+        calls.sort_by(|a, b| (b.calls, &a.syscall).cmp(&(a.calls, &b.syscall)));
+        let mut transfers: Vec<_> = self.transfers.into_values().collect();
+        transfers.sort_by_key(|of| (of.operation, of.waits));
+        Cached {
+            calls,
+            asked: self.asked.finish().into_iter().map(From::from).collect(),
+            transfers,
+            unknown: self.unknown,
+        }
     }
 
     fn node(&mut self, known: &Known<'_>) -> Option<u32> {
@@ -118,16 +195,19 @@ impl Caches {
     }
 
     fn transfer(&mut self, known: &Known<'_>, node: Option<u32>, waits: bool) {
-        let (operation, name) = (known.story.operation, known.story.operation.name());
-        let size = size_of(known, name);
-        let sum = self.transfers.entry((operation, waits)).or_default();
+        let operation = known.story.operation;
+        let size = size_of(known);
+        let sum = self
+            .transfers
+            .entry((operation, waits))
+            .or_insert_with(|| Transfer::new(operation, waits));
         sum.requests += 1;
         if size == ABSENT {
             return;
         }
         sum.sized += 1;
-        sum.bytes = sum.bytes.saturating_add(size);
-        sum.largest = sum.largest.max(size);
+        sum.total_bytes = sum.total_bytes.saturating_add(size);
+        sum.largest_bytes = sum.largest_bytes.max(size);
         let offset = known.details.offset;
         let Some(node) = node.filter(|_| offset != ABSENT && known.is_about()) else {
             self.unknown += 1;
@@ -136,12 +216,13 @@ impl Caches {
         let file = self.files.entry(node).or_default();
         let end = offset.saturating_add(size);
         if let Some(next) = file.next.insert((operation, waits), end) {
-            sum.placed += 1;
+            sum.followed += 1;
             sum.in_order += u64::from(next == offset);
         }
-        if name == "read" && size > 0 && self.parts < MOST_PARTS {
+        let fits = size > 0 && self.parts < MOST_PARTS;
+        if let Some(again) = sum.again_bytes.as_mut().filter(|_| fits) {
             let before = file.read.0.len();
-            sum.again += file.read.add(offset, end);
+            *again += file.read.add(offset, end);
             self.parts = (self.parts + file.read.0.len()).saturating_sub(before);
         }
     }
@@ -172,14 +253,21 @@ impl Listener for Caches {
     }
 
     fn call(&mut self, call: &MountCall, _comm: &str) {
-        let kind = usize::try_from(call.number).ok();
-        let kind = kind.and_then(|number| self.kinds.get(number));
-        let calls = self.calls.entry(call.number).or_default();
-        calls.seen = kind.is_some_and(|kind| kind.own_descriptor);
+        let calls = self.calls.entry(call.number).or_insert_with(|| {
+            let kind = usize::try_from(call.number).ok();
+            let kind = kind.and_then(|number| self.kinds.get(number));
+            CachedCalls {
+                syscall: self.arch.syscall(call.number),
+                none: kind.is_some_and(|kind| kind.own_descriptor).then_some(0),
+                ..CachedCalls::default()
+            }
+        });
+        calls.calls += 1;
         calls.requests += u64::from(call.requests);
-        match call.requests {
-            0 => calls.none += 1,
-            1 => calls.one += 1,
+        match (&mut calls.none, call.requests) {
+            (Some(none), 0) => *none += u64::from(call.made_no_request()),
+            (None, 0) => {}
+            (_, 1) => calls.one += 1,
             _ => calls.several += 1,
         }
     }

@@ -128,7 +128,7 @@ impl Calls {
     fn add(&mut self, call: &MountCall) {
         let duration = call.duration();
         self.total.add(duration);
-        if call.operations == 0 && !call.goes_on {
+        if call.made_no_request() {
             self.cached.add(duration);
         }
         if call.goes_on {
@@ -234,23 +234,11 @@ fn key(story: &Story, by: By) -> u64 {
     }
 }
 
-/// Return the bytes read or written, rounded down to a power of two: as requested from the callback, else as
-/// transferred.
+/// Return the bytes read or written, rounded down to a power of two; ABSENT if unknown.
 fn size(story: &Story) -> u64 {
-    // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
-    const OUT: u64 = 16;
-    const WRITE: u64 = 80;
-    let bytes = match (story.size, story.request_len, story.reply_len) {
-        (ABSENT, len, _) if story.operation.name() == "write" && len != ABSENT => {
-            len.saturating_sub(WRITE)
-        }
-        (ABSENT, _, ABSENT) => return ABSENT,
-        (ABSENT, _, len) => len.saturating_sub(OUT),
-        (size, ..) => size,
-    };
-    match bytes.checked_ilog2() {
-        Some(log) => 1 << log,
-        None => 0,
+    match story.bytes() {
+        ABSENT => ABSENT,
+        bytes => bytes.checked_ilog2().map_or(0, |log| 1 << log),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Timeline of one request: what its caller and the daemon's thread did.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use super::{by_interrupt, is, work, Meanwhile, Replay, NO_END};
 use crate::answers::slowest::NamedRequest;
@@ -10,7 +11,7 @@ use crate::requests::peers;
 use crate::requests::stitch::{Mark, Story};
 
 /// Actions of the caller and of the daemon at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// In ns on the recording's clock.
     pub time: u64,
@@ -19,8 +20,9 @@ pub struct Line {
 }
 
 /// Action of a thread. `what` says which other fields have a meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Action {
+    #[serde(rename = "code")]
     pub what: &'static str,
     /// Function or system call.
     pub name: String,

@@ -56,21 +56,54 @@ pub const TIMEOUTS: [u64; 2] = [1_000_000_000, 60_000_000_000];
 const MOST_KEYS: usize = 1 << 18;
 const MOST_NAMES: usize = 5;
 
-/// Times of the last answers; 0: none. Requests are reported in the order in which their callers go on, which is not
-/// always that of the answers.
+/// The latest of some times in ns; 0: none.
 #[derive(Default)]
-struct Answers([u64; 4]);
+struct Latest([u64; 4]);
 
-impl Answers {
-    /// Return the time of the last one by then.
+impl Latest {
+    /// Return the last one by then.
     fn before(&self, time: u64) -> Option<u64> {
-        let earlier = self.0.iter().filter(|end| (1..=time).contains(*end));
+        let earlier = self.0.iter().filter(|at| (1..=time).contains(*at));
         earlier.max().copied()
     }
 
-    fn add(&mut self, end: u64) {
+    fn add(&mut self, time: u64) {
         if let Some(oldest) = self.0.iter_mut().min() {
-            *oldest = end.max(*oldest);
+            *oldest = time.max(*oldest);
+        }
+    }
+
+    /// Remove and return those from then on.
+    fn take_from(&mut self, time: u64) -> impl Iterator<Item = u64> + '_ {
+        let later = self.0.iter_mut().filter(move |at| **at >= time.max(1));
+        later.map(std::mem::take)
+    }
+}
+
+/// Answers to one question. Requests are reported in the order in which their callers go on, which is not always that of
+/// the answers.
+#[derive(Default)]
+struct Answers {
+    /// Times of the last answers.
+    ends: Latest,
+    /// Begins of the last requests without an answer before them.
+    first: Latest,
+}
+
+impl Answers {
+    /// Add a request. `found` gets the time in ns since the answer before, for each request that proves to have one to which
+    /// nothing has `changed` since.
+    fn add(&mut self, begin: u64, end: u64, changed: u64, mut found: impl FnMut(u64)) {
+        let last = self.ends.before(begin).filter(|last| changed <= *last);
+        self.ends.add(end);
+        if changed <= end {
+            for later in self.first.take_from(end) {
+                found(later - end);
+            }
+        }
+        match last {
+            Some(last) => found(begin - last),
+            None => self.first.add(begin),
         }
     }
 }
@@ -113,7 +146,8 @@ impl Asked {
         };
         let operation = story.operation;
         if changes(operation) && self.changed.len() < MOST_KEYS {
-            self.changed.insert(node, end);
+            let changed = self.changed.entry(node).or_default();
+            *changed = end.max(*changed);
         }
         if !is_asked(operation) {
             return (Class::Needed, false);
@@ -153,11 +187,8 @@ impl Asked {
             });
             question.requests += 1;
             let changed = self.changed.get(&node).copied().unwrap_or(0);
-            let last = question.answers.before(begin);
-            if let Some(last) = last.filter(|last| changed <= *last) {
-                sum.after.add(begin - last);
-            }
-            question.answers.add(end);
+            let answers = &mut question.answers;
+            answers.add(begin, end, changed, |ns| sum.after.add(ns));
             for (at, timeout) in self.timeouts.iter().enumerate() {
                 let held = question.held[at];
                 let fresh =
@@ -309,7 +340,7 @@ impl Sizes {
         });
         sum.requests += 1;
         sum.ns += ns;
-        let size = size_of(known, name);
+        let size = size_of(known);
         if size == ABSENT {
             return;
         }
@@ -366,19 +397,11 @@ impl Sizes {
     }
 }
 
-/// Return the bytes requested or written; ABSENT if unknown.
-pub(crate) fn size_of(known: &Known<'_>, name: &str) -> u64 {
-    // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
-    const OUT: u64 = 16;
-    const WRITE: u64 = 80;
-    let story = known.story;
-    match (known.details.size, story.size) {
-        (ABSENT, ABSENT) => match (name, story.request_len, story.reply_len) {
-            ("write", len, _) if len != ABSENT => len.saturating_sub(WRITE),
-            ("read", _, len) if len != ABSENT => len.saturating_sub(OUT),
-            _ => ABSENT,
-        },
-        (ABSENT, size) | (size, _) => size,
+/// Return the bytes requested or written by a read or a write; ABSENT if unknown.
+pub(crate) fn size_of(known: &Known<'_>) -> u64 {
+    match known.details.size {
+        ABSENT => known.story.bytes(),
+        size => size,
     }
 }
 
@@ -388,17 +411,47 @@ mod tests {
 
     #[test]
     fn the_last_answer_is_found_in_any_order() {
-        let mut answers = Answers::default();
-        assert_eq!(answers.before(100), None);
+        let mut ends = Latest::default();
+        assert_eq!(ends.before(100), None);
         for end in [40, 20, 30] {
-            answers.add(end);
+            ends.add(end);
         }
-        let found = [19, 20, 29, 35, 100].map(|time| answers.before(time));
+        let found = [19, 20, 29, 35, 100].map(|time| ends.before(time));
         assert_eq!(found, [None, Some(20), Some(20), Some(30), Some(40)]);
         for end in [60, 50, 10] {
-            answers.add(end);
+            ends.add(end);
         }
-        assert_eq!(answers.before(100), Some(60));
-        assert_eq!(answers.before(35), Some(30));
+        assert_eq!(ends.before(100), Some(60));
+        assert_eq!(ends.before(35), Some(30));
+    }
+
+    #[test]
+    fn as_many_are_asked_again_in_any_order() {
+        let requests = [(10, 20), (15, 30), (20, 25), (40, 40)];
+        // The first two begin before any answer.
+        let changes = [(0, 2), (21, 1), (30, 1), (31, 0)];
+        for (changed, expected) in changes {
+            let mut order = requests;
+            // Heap's algorithm: each order once.
+            let mut counts = [0; 4];
+            let mut at = 0;
+            while at < counts.len() {
+                let mut again = 0;
+                let mut answers = Answers::default();
+                for (begin, end) in order {
+                    answers.add(begin, end, changed, |_| again += 1);
+                }
+                assert_eq!(again, expected, "{order:?}, changed at {changed}");
+                at = 0;
+                while at < counts.len() && counts[at] >= at {
+                    counts[at] = 0;
+                    at += 1;
+                }
+                if at < counts.len() {
+                    order.swap(if at % 2 == 0 { 0 } else { counts[at] }, at);
+                    counts[at] += 1;
+                }
+            }
+        }
     }
 }

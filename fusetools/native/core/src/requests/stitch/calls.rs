@@ -79,6 +79,11 @@ impl MountCall {
         whole.saturating_sub(self.taken)
     }
 
+    /// Return whether it returned without a request: served from the kernel's caches, or with an error of the kernel.
+    pub fn made_no_request(&self) -> bool {
+        self.operations == 0 && !self.goes_on
+    }
+
     /// Return the ns outside of requests.
     pub fn rest(&self) -> u64 {
         self.outside.iter().sum()

@@ -292,6 +292,22 @@ impl Story {
         self.until != ABSENT && self.at(Mark::Begin).is_some()
     }
 
+    /// Return the bytes read or written: as given to the callback, else as transferred; ABSENT if unknown.
+    pub fn bytes(&self) -> u64 {
+        // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
+        const OUT: u64 = 16;
+        const WRITE: u64 = 80;
+        let (length, head) = match self.operation.name() {
+            "write" => (self.request_len, WRITE),
+            _ => (self.reply_len, OUT),
+        };
+        match (self.size, length) {
+            (ABSENT, ABSENT) => ABSENT,
+            (ABSENT, length) => length.saturating_sub(head),
+            (size, _) => size,
+        }
+    }
+
     /// Return whether it has begun, and the daemon gave no reply: its durations are lower bounds.
     pub fn is_unanswered(&self) -> bool {
         matches!(
