@@ -167,7 +167,8 @@ def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
 
 
 def shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Reason]:
-    """Return why mounts are not recorded whose daemons also serve recorded ones."""
+    """Yield a reason for each daemon that serves recorded mounts and others: the others are not
+    recorded."""
     recorded = {target.mount.connection for target in chosen}
     for pid in dict.fromkeys(target.mount.daemon_pid for target in chosen):
         own = [target.mount for target in chosen if target.mount.daemon_pid == pid]

@@ -69,7 +69,8 @@ class Attached:
         self.descendants = tuple(sorted({*self.descendants, *now} - {self.pid}))
 
     def maps(self) -> list[tuple[int, int, int, int, str, bytes, str]]:
-        """Return their code, as daemons.mapped(): perf reports what is mapped from now on."""
+        """Return the code that the processes have mapped, as daemons.mapped(). perf reports later
+        mappings."""
         own = self._files.link("/proc/self/ns/mnt")
         rows = []
         for pid in (self.pid, *self.descendants)[:PROCESSES]:

@@ -292,8 +292,9 @@ def _selected(clocks: str) -> str:
 
 
 def _collect(path: Path, page: int, limit: int, output: int, control: int) -> None:
-    """Empty the buffers until told to end, and exit with 0 or the number of an error. For a child,
-    which keeps nothing else open: not the lock, no pipe that somebody reads to its end."""
+    """Empty the buffers until told to end, then exit with 0 or an errno. A child runs this.
+
+    It closes all other descriptors: it would hold the lock, and keep readers of pipes waiting."""
     os.setsid()  # no signal of the terminal
     for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(handled, signal.SIG_DFL)

@@ -121,7 +121,7 @@ def _open(
 
 
 def _host(inputs: Sequence[str]) -> native.MergeOptions:
-    """Return what this host adds to recordings that were made on it; nothing to those of others."""
+    """Return a merge's options with facts of this host; none if an input is of another one."""
     here = os.uname()
     for path in inputs:
         try:
@@ -140,7 +140,7 @@ def _host(inputs: Sequence[str]) -> native.MergeOptions:
 
 
 def _of_version_6(path: str, converted: Path) -> str:
-    """Return the path of the same recording that the core can read: ``path``, or ``converted``."""
+    """Return a path that the core can read: ``path``, or ``converted`` after converting it."""
     # After the magic stands the version as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         head = file.read(len(TRACE_DAT) + 8) or b""

@@ -81,7 +81,7 @@ def run(prefix: list[str], loop: list[str]) -> float:
 
 
 def by_bpftrace(loop: list[str], probes: list[str]) -> float:
-    """Return a bpftrace program with histograms of requests and callbacks."""
+    """Return the time of a stat in us while bpftrace fills histograms of requests and callbacks."""
     events = ["tracepoint:fuse:fuse_request_send { @begin[args->unique] = nsecs; }"]
     events += ["tracepoint:fuse:fuse_request_end { @took = hist(nsecs - @begin[args->unique]); }"]
     for place in probes:
@@ -197,8 +197,8 @@ def watch(path: Path) -> None:
 
 
 def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
-    """Return the CPU time of caller and daemon, both on one CPU, which other work hardly
-    changes."""
+    """Print the CPU time that recording adds to caller and daemon, beside the recording's own
+    estimate. Both run on one CPU, so that other work hardly changes it."""
     subprocess.run(["taskset", "-a", "-c", "-p", "0", str(daemon)], check=True, capture_output=True)
     loop = ["taskset", "-c", "0", sys.executable, "-c", LOOP, str(path)]
     data = folder / "perf.data"
@@ -227,7 +227,7 @@ def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
 
 
 def of_threads(pid: int) -> int:
-    """Return CPU time in ns."""
+    """Return the CPU time in ns that a process's threads have used."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

@@ -21,7 +21,7 @@ Columns = dict[str, Callable[[RequestGroup], str]]
 
 
 def render(command: str, result: Groups, unit: str = "") -> str:
-    """Return a line for each group, with the figures of a command."""
+    """Return a table with a line for each group. ``command``: whose columns it has."""
     if command == "errors":
         groups = tuple(group for group in result.groups if group.failed)
         rest = sum(group.others or 1 for group in result.groups if not group.failed)

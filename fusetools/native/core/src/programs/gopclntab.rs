@@ -100,7 +100,7 @@ pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
 /// Content of the stack below a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Below {
-    /// Bytes of the function's own, then the address to which it returns.
+    /// The function's frame of so many bytes, and above it the return address.
     Caller(u64),
     /// Nothing: a goroutine, or a thread, begins there.
     Nothing,

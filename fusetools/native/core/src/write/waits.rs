@@ -205,7 +205,8 @@ impl Scope {
             .is_none_or(|known| known.contains(&pid))
     }
 
-    /// Return whether an event concerns the scope. `process`: the process of a thread.
+    /// Return whether process `pid` is in the scope, or the thread that the event's field `about` names. `process`: the
+    /// process of a thread.
     pub(super) fn has(
         &self,
         pid: i32,
