@@ -3,7 +3,8 @@
 `answerfs.py MOUNT --refuse KIND`: the kernel refuses the first answer to GETATTR of a file (KIND:
 "negative" and "positive", an error out of range; "gone", a number that no request has). `--content
 KIND`: attributes that the kernel refuses ("type", "size"). `--drop N`: every Nth GETATTR of a file
-is read and never answered. `--child`: a child serves while this process holds the device.
+is read and never answered. `--resend`: the first GETATTR of a file is, until the kernel sends it
+again 1 s later (FUSE_NOTIFY_RESEND). `--child`: a child serves while this process holds the device.
 `--workers N`: as in rawfs.py; INTERRUPTs are logged, and obeyed with `--obey`.
 """
 
@@ -19,8 +20,10 @@ import threading
 
 import rawfs
 
-GETATTR, LOOKUP, INTERRUPT = 3, 1, 36
+GETATTR, LOOKUP, INIT, INTERRUPT = 3, 1, 26, 36
 EINTR = 4
+INIT_EXT, HAS_RESEND = 1 << 30, 1 << 7  # HAS_RESEND: in flags2
+RESEND = 7
 ERRORS = {"negative": -512, "positive": 5, "gone": 0}
 
 
@@ -50,10 +53,16 @@ class Daemon(rawfs.Daemon):
             self.asked += 1
             if self.given.drop and self.asked % self.given.drop == 0:
                 return log(dropped=unique)
+            if self.given.resend and self.asked == 1:
+                threading.Timer(1, self.resend).start()
+                return log(dropped=unique)
             if self.given.refuse and not self.refused:
                 self.refused = unique
                 return self.refuse(unique, ERRORS[self.given.refuse])
         return super().answer(request)
+
+    def resend(self) -> None:
+        os.write(self.fd, rawfs.OUT_HEADER.pack(16, RESEND, 0))
 
     def refuse(self, unique: int, error: int) -> None:
         number = unique if error else unique + (1 << 30)
@@ -64,6 +73,11 @@ class Daemon(rawfs.Daemon):
 
     def handle(self, opcode: int, nodeid: int, body: bytes) -> tuple[int, bytes]:
         error, answer = super().handle(opcode, nodeid, body)
+        if opcode == INIT and self.given.resend:
+            flags = struct.pack("<I", struct.unpack_from("<I", answer, 12)[0] | INIT_EXT)
+            answer = (
+                answer[:12] + flags + answer[16:32] + struct.pack("<I", HAS_RESEND) + answer[36:]
+            )
         if opcode == LOOKUP and self.given.content and not error:
             inode = struct.unpack_from("<Q", answer)[0]
             size = 1 << 63 if self.given.content == "size" else 0
@@ -79,6 +93,7 @@ def main() -> None:
     parser.add_argument("--refuse", choices=ERRORS)
     parser.add_argument("--content", choices=("type", "size"))
     parser.add_argument("--drop", type=int, default=0)
+    parser.add_argument("--resend", action="store_true")
     parser.add_argument("--delay", type=float, default=0)
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--workers", type=int, default=0)

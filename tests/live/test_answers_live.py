@@ -15,6 +15,7 @@ from recording import run
 from script import needs_perf
 
 import fusetools
+from fusetools.reasons import Code
 
 pytestmark = pytest.mark.live
 
@@ -100,6 +101,20 @@ def test_dropped_requests_are_no_work(recorder: Recorder) -> None:
     assert not any(request.handed for request in recording.slowest(most=100).requests)
 
 
+def test_why_names_who_kept_a_request_until_it_was_sent_again(recorder: Recorder) -> None:
+    recording, lines = recorder("stat {m}/file1 {m}/file2 > /dev/null", "--resend")
+    (kept,) = (line["dropped"] for line in lines if "dropped" in line)
+    (request,) = (r for r in recording.slowest(most=100).requests if r.resent)
+    assert (request.unique, request.fate) == (kept, "matched")
+    assert request.first_reader == request.daemon_pid == lines[0]["ready"]
+    held = request.marks_ns["read"] - request.first_read_ns
+    assert held >= 990_000_000  # the second that the daemon waits, which begins after its read
+    finding = recording.why().findings[0]
+    assert finding.reason.code is Code.RESENT and finding.time_ns == held
+    assert finding.reason.subject["pid"] == lines[0]["ready"]
+    assert finding.reason.figures["requests"] == 1
+
+
 def test_the_child_that_serves_is_the_daemon(recorder: Recorder) -> None:
     script = "stat {m}/file1 {m}/file2 {m}/file3 > /dev/null"
     recording, lines = recorder(script, "--child", "--delay", "0.02")
@@ -132,3 +147,10 @@ def test_interrupts_are_those_that_the_daemon_counts(recorder: Recorder, obey: b
     assert set(counts.interrupts) == set(rows)
     marked = [r.unique for r in recording.slowest(most=1000).requests if r.interrupted]
     assert sorted(marked) == sorted(logged)
+    vain = [f for f in recording.why().findings if f.reason.code is Code.INTERRUPTED]
+    assert len(vain) == obey
+    if obey:
+        requests = recording.slowest(most=1000).requests
+        ended = [r for r in requests if r.signals and r.error == "EINTR"]
+        assert vain[0].time_ns == sum(r.duration_ns for r in ended)
+        assert vain[0].reason.subject["signal"] == "SIGALRM"
