@@ -91,19 +91,21 @@ def test_recordings_of_an_ftrace_instance_are_complete(
         {mount()}
         export PATH={tools}:$PATH
         {OWN}"""
-    details = DETAILS if all_kernels else (DETAILS[0], DETAILS[-1])
+    # On one kernel test_kernel_in_guest.py makes the one with stacks.
+    details = DETAILS if all_kernels else DETAILS[:1]
+    script += f"""
+        {FUSETOOLS} record --backend kprobe --dry-run -- true > plan"""
     for detail in details:
         record = f"{FUSETOOLS} record --backend kprobe --detail {detail} -o {detail}.data"
         script += f"""
-        {record} --dry-run -- true > {detail}.plan
         own {detail}.before
         {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount \
           > workload.json 2> {detail}.said
         own {detail}.after"""
     guest(f"{script}\n{LEFT}\nls {TRACING}/instances >> left")
     assert (tmp_path / "left").read_text() == ""
+    assert "by ftrace" in (tmp_path / "plan").read_text()
     for detail in details:
-        assert "by ftrace" in (tmp_path / f"{detail}.plan").read_text()
         called = own(tmp_path, detail)
         data = tmp_path / f"{detail}.data"
         assert +counts(data, "daemon") == +called, (tmp_path / f"{detail}.said").read_text()
