@@ -404,14 +404,15 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         ftrace > theirs
         fails {FUSETOOLS} record -- {workload} > refused 2>&1
         ftrace > still
-        {FUSETOOLS} record --backend kprobe -o beside.data > beside-began 2> beside-said &
+        {FUSETOOLS} record --backend kprobe --functions 'nothing_*' -o beside.data \
+          > beside-began 2> beside-said &
         beside=$!
         {until_recording("beside-said")}
         cat {TRACING}/current_tracer > tracer
         echo nop > {TRACING}/current_tracer
         echo > {TRACING}/set_ftrace_filter
         fails {FUSETOOLS} record --backend graph -o no.data -- {workload} > refused-beside 2>&1
-        {FUSETOOLS} record --functions 'nothing_*' -o too.data -- {workload} > workload.json 2> too
+        {FUSETOOLS} record -o too.data -- {workload} > workload.json 2> too
         kill -INT $beside
         wait $beside
         # The stacks that it records would be cut.
@@ -443,14 +444,15 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert "missing: function_graph: another recording runs, whose stacks it would cut" in said
     for name in ("beside.data", "too.data"):
         assert counts(tmp_path / name, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
-    functions = counts(tmp_path / "beside.data", "kernel")
+    functions = counts(tmp_path / "too.data", "kernel")
     assert functions["request_wait_answer"] == 3 * 31
     # the attributes are requested again once in each stat
     assert functions["fuse_getattr"] == 31
     # A pattern without a matching function is reported, and everything else is recorded.
     reported = "missing: kernel function nothing_*: this kernel has none of that name to trace"
+    said = (tmp_path / "beside-said").read_text()
     assert said.count("nothing_*") == said.count(reported) == 1
-    assert counts(tmp_path / "too.data", "kernel") == Counter(request_wait_answer=3 * 31)
+    assert counts(tmp_path / "beside.data", "kernel") == Counter(request_wait_answer=3 * 31)
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
