@@ -235,7 +235,7 @@ const timed = { nodes: numbers(data.order, Int32Array), weights: numbers(data.we
 function ordered(tree, focus, hide) {
   const out = new Growing(ALL);
   const at = [0];
-  let path = [];              // the nodes of the last stack, without the root
+  const path = [];              // the nodes of the last stack, without the root
   let before = 0;
   for (let k = 0; k < timed.nodes.length; k++) {
     let stack = [];

@@ -122,7 +122,7 @@ class Merger:
         answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
         answer["stacks"] = tuple(answer["stacks"])
         answer["kept"] = tuple(answer["kept"]) if answer.get("kept") else None
-        answer["session_at"] = [tuple(place) for place in answer["session_at"]]
+        answer["session_at"] = tuple(map(tuple, answer["session_at"]))
         result: native.MergeInfo = answer
         return result
 

@@ -111,11 +111,13 @@ class _Child(Generic[R]):
         """Return (whether an answer came, the answer).
 
         Wait until ``patience`` seconds after ``begin``. If the child runs, wait until it has used
-        ``busy`` seconds of CPU time, however long it waits for a CPU. Never wait longer than the
-        limit.
+        ``busy`` seconds of CPU time, however long it waits for a CPU. It is asleep if two looks
+        find it so without CPU time between them: one look may meet a page fault. Never wait longer
+        than the limit.
         """
         until = min(begin + patience, limit.end(self.pid))
         at_first: float | None = None
+        asleep: float | None = None  # what it had run when it was last seen asleep
         while True:
             if len(self.buffer) >= _HEAD.size:
                 (size,) = _HEAD.unpack_from(self.buffer)
@@ -131,9 +133,11 @@ class _Child(Generic[R]):
                 ran = _schedstat(self.pid, 0) or now
                 at_first = ran if at_first is None else at_first
                 last = limit.end(self.pid)
-                if now >= last or ran - at_first >= busy or not self._runs():
+                runs = self._runs()
+                if now >= last or ran - at_first >= busy or (not runs and ran == asleep):
                     return False, None
-                until = min(now + patience / 4, last)
+                asleep = None if runs else ran
+                until = min(now + (patience / 4 if runs else SOON), last)
                 continue
             part = os.read(self.reader, 1 << 16)
             if not part:

@@ -5,7 +5,7 @@
  *
  * It serves directories /d0 … /d9 and /slow, each with files f0 … f99 of 8 MiB of zeros; what is
  * written is dropped. A fault holds for operations on paths that begin with PREFIX. `lock` sleeps
- * with one mutex held. */
+ * with one mutex held, `child` runs a program. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 #include <errno.h>
@@ -48,6 +48,14 @@ static void __attribute__((noinline)) take_lock(unsigned us) {
   pthread_mutex_unlock(&the_mutex);
 }
 
+static void __attribute__((noinline)) run_child(void) {
+  char line[16];
+  FILE *child = popen("sleep 0.005; echo done", "r");
+  if (!child) return;
+  while (fgets(line, sizeof line, child)) continue;
+  pclose(child);
+}
+
 static void fault(const char *operation, const char *path) {
   for (int i = 0; i < n_faults; i++) {
     const struct fault *f = &faults[i];
@@ -55,6 +63,7 @@ static void fault(const char *operation, const char *path) {
     if (!strcmp(f->how, "sleep")) injected_sleep(f->us);
     if (!strcmp(f->how, "spin")) injected_spin(f->us);
     if (!strcmp(f->how, "lock")) take_lock(f->us);
+    if (!strcmp(f->how, "child")) run_child();
   }
 }
 

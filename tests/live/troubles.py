@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -108,10 +109,10 @@ class Stage:
             preexec_fn=mounts.end_with_the_test,
             **more,
         )
-        self.stack.callback(self._end, process)
+        self.stack.callback(self.end, process)
         return process
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def end(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         try:
             process.wait(5)
@@ -333,6 +334,47 @@ def errors_frequent(stage: Stage) -> Set:
     return Set([mount], ["sh", "-c", f"cat {mount}/d[0-2]/f* 2>/dev/null; true"])
 
 
+STOPS = """
+import os, signal, sys, time
+daemon = int(sys.argv[1])
+while True:
+    time.sleep(0.05)
+    os.kill(daemon, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(daemon, signal.SIGCONT)
+"""
+RARE_STATS = """
+import os, sys, time
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    os.stat(f"{sys.argv[1]}/d0/f7")
+    time.sleep(0.002)
+"""
+
+
+def stopped(stage: Stage) -> Set:
+    """Another process stops the daemon and lets it continue."""
+    mount = stage.faultfs("--attr=0")
+    stops = stage.spawn(PYTHON, "-c", STOPS, stage.daemon.pid)
+    stage.stack.callback(stage.daemon.send_signal, signal.SIGCONT)
+    stage.stack.callback(stage.end, stops)
+    return Set([mount], python(RARE_STATS, mount))
+
+
+def children(stage: Stage) -> Set:
+    """The daemon runs a program for each open."""
+    mount = stage.faultfs("--open=child:0")
+    return Set([mount], ["sh", "-c", f"cat {mount}/d0/f[0-4]? >/dev/null"])
+
+
+def stacked(stage: Stage) -> Set:
+    """bindfs over another FUSE mount, which is the slow one."""
+    below = stage.faultfs("--open=sleep:5000", name="below")
+    place = stage.place("mnt")
+    mount = stage.mounted(place, stage.spawn("bindfs", "-f", below, place))
+    return Set([mount, below], ["sh", "-c", f"cat {mount}/d0/f[0-4]? >/dev/null"])
+
+
 # Cases that resemble a trouble without being one.
 
 
@@ -377,6 +419,9 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
     "background_limit": (background_limit, "background_limit"),
     "list_and_stat": (list_and_stat, "stat_for_each_entry"),
     "read_again": (read_again, "read_again"),
+    "stopped": (stopped, "daemon_halted"),
+    "children": (children, "daemon_waits_for_process"),
+    "stacked": (stacked, "daemon_sleeps"),
 }
 # Found, but not as the first finding.
 MINOR: dict[str, tuple[Trouble, str]] = {
