@@ -89,8 +89,9 @@ test: install-tests samples $(VENV)/.tested
 	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; exit $$good
 
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
-# again. A daemon that takes long to build is ready when the tests of file systems come to it.
+# again. What takes long to build is ready when tests come to it: a test's time is limited.
 test-pure: $(VENV)/.tested
+	cargo build --quiet --release --package fusetools-core --examples
 	tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & \
 	  $(MAKE) --silent -C tests/filesystems/daemons ../build/fuserfs || true; \

@@ -64,6 +64,7 @@ class Folded:
                 name = _UNPRINTABLE.sub("?", name)
                 stacks[name] = stacks.get(name, 0) + weight
             object.__setattr__(self, "stacks", stacks)
+        if not _clean(dict(self.order)):
             order = [(_UNPRINTABLE.sub("?", name), weight) for name, weight in self.order]
             object.__setattr__(self, "order", order)
         _check(self.stacks, self.stacks.values())

@@ -131,7 +131,7 @@ def check(options: UserOptions) -> None:
     "--fs",
     metavar="NAME|FILE.toml",
     help="Use this probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (replies of any "
-    "libfuse daemon), bazil, fuser, gofuse, jacobsa, or your own file.  "
+    "libfuse daemon), bazil, fuser, gofuse, jacobsa, libfuse_inside, or your own file.  "
     "[default: by the daemon's libraries]",
 )
 @click.option(

@@ -234,6 +234,17 @@ def test_command_line_errors_are_a_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("stacks", [{"a\x1b": 1}, {"a?": 1}])
+def test_unprintable_names_in_the_order_of_time(stacks: dict[str, float]) -> None:
+    graph = flame.Folded(stacks, order=[("a\x1b", 1)])
+    assert list(graph.order) == [("a?", 1)] and "a?" in graph.stacks
+
+
+def test_an_unknown_stack_in_the_order_of_time() -> None:
+    with pytest.raises(flame.Error, match="in order, but none of the stacks: b"):
+        flame.Folded({"a": 1}, order=[("b", 1)])
+
+
 def test_flamegraph_pl_takes_our_text(tmp_path: Path) -> None:
     script = shutil.which("flamegraph.pl")
     if script is None:

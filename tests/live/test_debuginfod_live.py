@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mounts import wait_until
-from recording import recorded
+from recording import recorded, run
 from sample import BUILD, Mounter
 
 import fusetools
@@ -84,3 +84,24 @@ def test_functions_of_a_stripped_daemon(
     assert with_names.user.nameless < without.user.nameless
     stripped = [n.subject["files"] for n in with_names.notes if n.code == Code.FILES_STRIPPED]
     assert not any("libcvmfs" in str(files) for files in stripped)
+
+
+def test_merge_adds_the_functions_of_a_stripped_daemon(
+    server: str, sample_mount: Mounter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names become a part of the recording, which needs no server afterwards."""
+    mount = sample_mount(stripped=True, delay=("lookup=2ms:spin",))
+    raw = tmp_path / "raw.data"
+    options = ["perf", "record", "-qag", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock,fuse:*"]
+    command = [*options, "-o", raw, "--", "ls", "-l", mount.path / "dir-00"]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    named = {}
+    for urls in ("", server):
+        monkeypatch.setenv("DEBUGINFOD_URLS", urls)
+        done = run("merge", raw, "-o", tmp_path / "merged.data")
+        assert done.returncode == 0, done.stderr
+        monkeypatch.delenv("DEBUGINFOD_URLS")
+        stacks = fusetools.open(tmp_path / "merged.data").stacks("on-cpu", everything=True)
+        named[urls] = sum(INSIDE in stack for stack in stacks.stacks)
+    assert named[server] and not named[""]

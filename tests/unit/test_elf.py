@@ -162,6 +162,15 @@ def test_handlers_of_libfuse_without_symbols(tmp_path: Path, flags: tuple[str, .
     handlers = {n: a for n, a, *_ in _core.elf_functions(out) if n.startswith("do_")}
     wanted = ("do_lookup", "do_forget", "do_getattr", "do_open", "do_read")
     assert handlers == {name: named[name] for name in wanted}
+    # A program with the library inside exports none of its functions.
+    text = HANDLERS.replace("void fuse_reply_entry", "void serve")
+    source.write_text(text.replace("main(void) {", "main(void) { serve(1);"))
+    run("gcc", "-O1", *flags, source, "-o", out, "-DTABLE=")
+    inside = {name: int(at, 16) for at, kind, name in map(str.split, nm(out)) if kind == "t"}
+    run("strip", out)
+    handlers = {n: a for n, a, *_ in _core.elf_functions(out) if n.startswith("fuse_ll_ops.")}
+    assert handlers == {name.replace("do_", "fuse_ll_ops."): inside[name] for name in wanted}
+    source.write_text(HANDLERS)
     # If two tables exist, the library's one is unknown; other symbols with those names do not
     # count.
     run(*build, "-DTABLE=", "-DTWO")

@@ -33,7 +33,7 @@ def test_builtin() -> None:
     # sets of a file system, of an API, the generic one, and those that look into the daemon's
     # program
     libraries = ["cvmfs", "libfuse_highlevel", "libfuse"]
-    assert list(sets) == [*libraries, "bazil", "fuser", "gofuse", "jacobsa"]
+    assert list(sets) == [*libraries, "bazil", "fuser", "gofuse", "jacobsa", "libfuse_inside"]
     cvmfs, libfuse = sets["cvmfs"], sets["libfuse"]
     callbacks, inodes, stub = cvmfs.groups
     for name in ("libcvmfs_fuse3.so.2.12.0", "libcvmfs_fuse.so", "libcvmfs_fuse3_debug.so.2.12.0"):

@@ -73,7 +73,9 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
         {LEFT}"""
     )
-    assert "is stripped" in (tmp_path / "without-names").read_text()
+    # The table that its library exports names the callbacks.
+    names = (tmp_path / "without-names").read_text()
+    assert "cvmfs_lookup" in names and "is stripped" not in names
     # The workload is recognized by its threads' numbers.
     assert "no cgroup can be made" not in (tmp_path / "said").read_text()
     replies = counts(tmp_path / "perf.data", "daemon")

@@ -18,6 +18,7 @@ use crate::input;
 use crate::programs::gopclntab;
 use crate::programs::handlers;
 use crate::programs::prologue;
+use crate::programs::starts;
 
 /// Function that can be probed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +61,9 @@ pub struct About {
     pub imports: Vec<String>,
 }
 
+/// Beginning of the names of handlers in a program with libfuse inside.
+const INSIDE: &str = "fuse_ll_ops.";
+
 const OLD_GO: &str = "Go (before 1.18)";
 
 /// Failure and its reason, one line each.
@@ -86,7 +90,7 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
 
 /// Return the functions in executable segments, sorted by address then name, without the `.cold` halves that compilers
 /// split off. They come from `.symtab` and `.dynsym`; in a Go program without a symbol table, from its `.gopclntab`; in
-/// libfuse, also from its handlers of requests.
+/// libfuse and in stripped programs with libfuse inside, also from its handlers of requests.
 ///
 /// The offset of a Go function is after its stack check, since it starts again when its stack has grown. `debug` is a
 /// separate debug file, which adds symbols; if both files have a build id, it must be the same. Offsets come from
@@ -417,8 +421,9 @@ impl Image {
                 })
             })
             .collect();
-        if functions.iter().any(|one| one.name == "fuse_reply_entry") {
-            functions.extend(self.handlers(data));
+        let library = functions.iter().any(|one| one.name == "fuse_reply_entry");
+        if library || !(self.symtab || go) {
+            functions.extend(self.handlers(data, library));
         }
         functions.sort_unstable();
         functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
@@ -426,13 +431,23 @@ impl Image {
     }
 
     /// Return libfuse's handlers, each at a place where a probe is cheap. Only batch_forget's is at its start, since it
-    /// may pass other places repeatedly.
-    fn handlers<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = Function> + 'a {
-        handlers::functions(data)
+    /// may pass other places repeatedly. In a program with libfuse inside (no `library`) their names begin with that of
+    /// the table, and each is the start of a function in the file's unwind tables.
+    fn handlers(&self, data: &[u8], library: bool) -> Vec<Function> {
+        let mut found = handlers::functions(data);
+        if !(library || found.is_empty()) {
+            let addresses: Vec<u64> = found.iter().map(|(address, _)| *address).collect();
+            let starts = starts::starts_in(data, &addresses).unwrap_or_default();
+            found.retain(|(address, _)| starts.iter().any(|start| start.address == *address));
+            for (_, name) in &mut found {
+                *name = name.replacen("do_", INSIDE, 1);
+            }
+        }
+        found
             .into_iter()
-            .filter_map(move |(address, name)| {
+            .filter_map(|(address, name)| {
                 let mut offset = self.offset(address)?;
-                if self.x86_64 && name != "do_batch_forget" {
+                if self.x86_64 && !name.ends_with("batch_forget") {
                     offset += prologue::emulated(code(data, offset)).unwrap_or(0) as u64;
                 }
                 Some(Function {
@@ -442,6 +457,7 @@ impl Image {
                     offset,
                 })
             })
+            .collect()
     }
 
     fn offset(&self, address: u64) -> Option<u64> {
