@@ -35,7 +35,6 @@ use fusetools_core::programs::files::{Files, Opener};
 use fusetools_core::programs::frames;
 use fusetools_core::programs::live;
 use fusetools_core::programs::spaces::MappedFile;
-use fusetools_core::programs::starts;
 use fusetools_core::reader::{Extent, Window};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::write;
@@ -113,13 +112,13 @@ type ExportedRow = (Vec<(u64, u64, u64)>, Option<u64>);
 
 #[pyfunction]
 fn elf_exported(path: PathBuf, name: &str) -> PyResult<ExportedRow> {
-    let found = starts::exported(&path, name).map_err(elf_error)?;
+    let found = elf::exported(&path, name).map_err(elf_error)?;
     Ok((found.loads, found.variable))
 }
 
 #[pyfunction]
 fn elf_starts(path: PathBuf, addresses: Vec<u64>) -> PyResult<Vec<(u64, u64, u64)>> {
-    let found = starts::starts(&path, &addresses).map_err(elf_error)?;
+    let found = elf::starts(&path, &addresses).map_err(elf_error)?;
     let rows = found.iter().map(|one| (one.address, one.size, one.offset));
     Ok(rows.collect())
 }

@@ -17,7 +17,7 @@ use object::{Endianness, FileKind};
 use crate::input;
 use crate::programs::gopclntab;
 use crate::programs::handlers;
-use crate::programs::prologue;
+use crate::programs::prologue::{self, code};
 use crate::programs::starts;
 
 /// Function that can be probed.
@@ -86,6 +86,16 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
         what: format!("cannot read the symbols of {}", path.display()),
         why: why.to_string(),
     }
+}
+
+/// Return where the variable `name` is that a file exports (its virtual address), and where the file's code is.
+pub fn exported(path: &Path, name: &str) -> Result<starts::Exported, Error> {
+    starts::exported_in(&read(path)?, name).map_err(|why| error(path, why))
+}
+
+/// Return which of these virtual addresses are starts of functions, in the order of the file's tables.
+pub fn starts(path: &Path, addresses: &[u64]) -> Result<Vec<starts::Start>, Error> {
+    starts::starts_in(&read(path)?, addresses).map_err(|why| error(path, why))
 }
 
 /// Return the functions in executable segments, sorted by address then name, without the `.cold` halves that compilers
@@ -484,12 +494,6 @@ pub(super) fn symbol_tables<'data, Elf: FileHeader<Endian = Endianness>>(
         Some((kind == SHT_SYMTAB, table))
     });
     tables.collect()
-}
-
-/// Return the bytes from an offset to the end of a file; empty if the offset is beyond the end.
-pub(crate) fn code(data: &[u8], offset: u64) -> &[u8] {
-    let at = usize::try_from(offset).ok();
-    at.and_then(|at| data.get(at..)).unwrap_or(&[])
 }
 
 fn symbol_bytes<Elf: FileHeader>() -> usize {

@@ -216,6 +216,12 @@ fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
     (length <= code.len()).then_some(length)
 }
 
+/// Return the bytes from an offset to the end of a file; empty if the offset is beyond the end.
+pub(crate) fn code(data: &[u8], offset: u64) -> &[u8] {
+    let at = usize::try_from(offset).ok();
+    at.and_then(|at| data.get(at..)).unwrap_or(&[])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,16 +3,13 @@
 //! A probe may be at such an address, and nowhere else in code that has no symbols: inside an instruction it would
 //! break the program. The file is hostile input: its tables are read once.
 
-use std::path::Path;
-
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::{FileHeader64, EM_X86_64, PF_X, PT_LOAD, SHT_DYNSYM, STT_OBJECT};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, SymbolTable};
 use object::Endianness;
 use rustc_hash::FxHashSet;
 
-use crate::programs::elf::{code, error, read, Error};
-use crate::programs::prologue;
+use crate::programs::prologue::{self, code};
 
 /// Where a file's code is (virtual address, size in the file, offset in it), and a variable that it exports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,16 +27,6 @@ pub struct Start {
 }
 
 /// Return where the variable `name` is that a file exports (its virtual address), and where the file's code is.
-pub fn exported(path: &Path, name: &str) -> Result<Exported, Error> {
-    exported_in(&read(path)?, name).map_err(|why| error(path, why))
-}
-
-/// Return which of these virtual addresses are starts of functions, in the order of the file's tables.
-pub fn starts(path: &Path, addresses: &[u64]) -> Result<Vec<Start>, Error> {
-    starts_in(&read(path)?, addresses).map_err(|why| error(path, why))
-}
-
-/// Return for a file's bytes what `exported` does.
 pub fn exported_in(data: &[u8], name: &str) -> Result<Exported, String> {
     let file = File::parse(data)?;
     let of_file = || -> object::read::Result<Option<u64>> {
@@ -70,7 +57,7 @@ pub fn exported_in(data: &[u8], name: &str) -> Result<Exported, String> {
     })
 }
 
-/// Return for a file's bytes what `starts` does.
+/// Return which of these virtual addresses are starts of functions, in the order of the file's tables.
 pub fn starts_in(data: &[u8], addresses: &[u64]) -> Result<Vec<Start>, String> {
     let file = File::parse(data)?;
     let sections = file.header.sections(file.endian, data).map_err(damaged)?;
