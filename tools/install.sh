@@ -22,6 +22,7 @@ tests=(
   hyperfine                   # the reference clock of `overhead`; the benchmarks
   mandoc                      # checks the man pages
   procps                      # looks for processes
+  shellcheck                  # checks the scripts that `script` prints
   chromium-driver:chromedriver  # looks at pages
   fonts-dejavu-core           # … and reads what is written there
   poppler-utils:pdftoppm      # … also on paper

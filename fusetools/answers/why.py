@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Union
 
 from fusetools import core
 from fusetools.answers.filters import Filters
@@ -861,64 +862,60 @@ def _outside(digest: Digest) -> Iterator[Finding]:
         )
 
 
-def _special(digest: Digest, code: Code) -> Iterator[tuple[Place, list[core.native.Cause]]]:
-    """Yield the causes of a kind that has the finding's name, with their most frequent place."""
+_About = tuple[dict[str, Value], dict[str, Union[int, float]]]
+
+
+def _special(
+    digest: Digest,
+    code: Code,
+    command: str,
+    about: Callable[[list[core.native.Cause], core.native.Cause], _About] = lambda *_: ({}, {}),
+) -> Iterator[Finding]:
+    """Yield the finding of the causes that have its name, with their most frequent place.
+
+    ``command``: of fusetools, which shows more. ``about``: more of the subject, and figures in
+    place of the place's, by the causes and the one of most time.
+    """
     causes = [cause for cause in digest.causes if cause["what"] == code.value]
-    if causes and digest.counts(code, digest.ns(code.value)):
-        yield digest.places(causes), causes
+    if not causes or not digest.counts(code, digest.ns(code.value)):
+        return
+    place = digest.places(causes)
+    subject, figures = about(causes, max(causes, key=lambda cause: cause["ns"]))
+    yield _finding(
+        digest,
+        code,
+        digest.ns(code.value),
+        {**place.subject, **subject},
+        figures or place.figures,
+        callers=digest.callers_of(causes),
+        more=digest.command(command, place.operation),
+    )
 
 
 def _file_locks(digest: Digest) -> Iterator[Finding]:
     """Find callers that wait for locks of files."""
-    code = Code.FILE_LOCKS
-    for place, causes in _special(digest, code):
-        yield _finding(
-            digest,
-            code,
-            digest.ns(code.value),
-            place.subject,
-            dict(place.figures),
-            callers=digest.callers_of(causes),
-            more=digest.command("slow", place.operation),
-        )
+    return _special(digest, Code.FILE_LOCKS, "slow")
 
 
 def _interrupted(digest: Digest) -> Iterator[Finding]:
     """Find requests that signals to their callers ended."""
-    code = Code.INTERRUPTED
-    for place, causes in _special(digest, code):
-        most = max(causes, key=lambda cause: cause["ns"])
-        signal = signal_name(most["signal"])
-        yield _finding(
-            digest,
-            code,
-            digest.ns(code.value),
-            {**place.subject, "daemon": digest.daemon(most), "signal": signal},
-            dict(place.figures),
-            callers=digest.callers_of(causes),
-            more=digest.command("errors", place.operation),
-        )
+
+    def about(_: object, most: core.native.Cause) -> _About:
+        return {"daemon": digest.daemon(most), "signal": signal_name(most["signal"])}, {}
+
+    return _special(digest, Code.INTERRUPTED, "errors", about)
 
 
 def _resent(digest: Digest) -> Iterator[Finding]:
     """Find requests that a process read and left, until they were sent again."""
-    code = Code.RESENT
-    for place, causes in _special(digest, code):
-        most = max(causes, key=lambda cause: cause["ns"])
-        ns, requests = digest.ns(code.value), sum(cause["requests"] for cause in causes)
-        subject = dict(place.subject)
-        if most["pid"]:
-            subject |= {"pid": most["pid"], "comm": digest.comm(most["pid"])}
-        figures: dict[str, int | float] = {"requests": requests, "mean_ns": ns // (requests or 1)}
-        yield _finding(
-            digest,
-            code,
-            ns,
-            subject,
-            figures,
-            callers=digest.callers_of(causes),
-            more=digest.command("slow", place.operation),
-        )
+
+    def about(causes: list[core.native.Cause], most: core.native.Cause) -> _About:
+        pid, requests = most["pid"], sum(cause["requests"] for cause in causes)
+        mean = digest.ns(Code.RESENT.value) // (requests or 1)
+        reader: dict[str, Value] = {"pid": pid, "comm": digest.comm(pid)} if pid else {}
+        return reader, {"requests": requests, "mean_ns": mean}
+
+    return _special(digest, Code.RESENT, "slow", about)
 
 
 def _holders(

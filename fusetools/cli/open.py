@@ -6,19 +6,12 @@ import sys
 
 import click
 
-from fusetools.cli.options import LOST, say
+from fusetools.cli.options import LOST, recording_output, say
 
 
 @click.command()
 @click.argument("tar", metavar="FILE.tar")
-@click.option(
-    "-o",
-    "--output",
-    default="perf.data",
-    show_default=True,
-    metavar="FILE",
-    help="Write the recording to FILE; an existing one becomes FILE.old.",
-)
+@recording_output
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(tar: str, output: str, as_json: bool) -> None:
     """Make a recording of the tar file that such a script left.

@@ -81,6 +81,15 @@ def size(value: str) -> int:
     return number
 
 
+recording_output = click.option(
+    "-o",
+    "--output",
+    default="perf.data",
+    show_default=True,
+    metavar="FILE",
+    help="Write the recording to FILE; an existing one becomes FILE.old.",
+)
+
 _OPTIONS = {
     "input": click.option(
         "-i",

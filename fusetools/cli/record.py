@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fusetools.cli.options import LOST, pid, say, seconds, whole
+from fusetools.cli.options import LOST, pid, recording_output, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.names import (
@@ -180,14 +180,7 @@ def check(options: UserOptions) -> None:
     is_flag=True,
     help="Run the workload as root, not as the user who invoked sudo.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="perf.data",
-    show_default=True,
-    metavar="FILE",
-    help="Write the recording to FILE; an existing one becomes FILE.old.",
-)
+@recording_output
 @click.option(
     "--dry-run",
     is_flag=True,

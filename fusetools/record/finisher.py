@@ -118,7 +118,7 @@ class Finisher:
     ) -> None:
         self.job, self.made, self.recorded = job, made, recorded
         self.merger, self.give_up, self.meanwhile, self.merged = merger, give_up, meanwhile, merged
-        # Where stacks get their names: the kernel's symbols, files that are not opened, and the
+        # Sources of the names in stacks: the kernel's symbols, files that are not opened, and the
         # only ones that are (None: any).
         self.kallsyms: str | None = symbols.KALLSYMS
         self.avoid: list[str] = []

@@ -98,7 +98,7 @@ wait_for_perf() {
   perf_pids=
 }
 
-# Whether process $1 runs; one that has ended and is not waited for does not.
+# Succeed if process $1 runs; one that has ended and is not waited for does not.
 runs() {
   case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in '' | Z* | X*) return 1 ;; esac
 }
@@ -324,7 +324,7 @@ perf_version=$("$perf" --version) || perf_version=
   printf 'cpus %s\n' "$(grep -c '^processor' /proc/cpuinfo)"
 } >"$data/run"
 
-# Who has /dev/fuse open
+# Processes that have /dev/fuse open
 # shellcheck disable=SC2012  # find would print no links' targets
 fuse_pids=$(ls -l /proc/[0-9]*/fd 2>/dev/null |
   sed -n -e '/^\/proc\/[0-9]*\/fd:$/{s,^/proc/,,;s,/fd:$,,;h;}' -e '/ -> \/dev\/fuse$/{g;p;}' |

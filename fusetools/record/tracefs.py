@@ -142,7 +142,7 @@ class Tracefs:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()
 
     def hits(self, probes: Iterable[Probe]) -> dict[str, int]:
-        """How often each uprobe was hit since it was made, by its event's name."""
+        """Return the number of hits of each uprobe since it was made, by its event's name."""
         return hits_in(self._read("uprobe_profile"), probes)
 
     def unplaced(self, probes: Iterable[Probe], placed: str = PLACED) -> list[str]:

@@ -63,8 +63,9 @@ def test_a_script_is_a_program_of_any_shell(kernel: str, tmp_path: Path) -> None
     path = tmp_path / "record.sh"
     path.write_text(text_of(kernel, tmp_path / "libfuse3.so.3"))
     subprocess.run(["sh", "-n", path], check=True)
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", path], check=True)
+    if not shutil.which("shellcheck"):
+        pytest.skip("no shellcheck here: only sh has read the script")
+    subprocess.run(["shellcheck", path], check=True)
 
 
 def test_a_script_has_the_probes_and_events_of_the_plan(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use crate::programs::prologue::{self, code};
 
-/// Where a file's code is (virtual address, size in the file, offset in it), and a variable that it exports.
+/// Places of a file's code (virtual address, size in the file, offset in it), and a variable that it exports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     pub loads: Vec<(u64, u64, u64)>,
