@@ -111,7 +111,7 @@ pub struct Flame {
     /// Stack "comm;outermost;…;innermost", and its weight.
     #[serde(serialize_with = "map")]
     pub stacks: Vec<(String, u64)>,
-    /// Stacks in time, thread after thread: index into `stacks` and weight, as of `Fold::order`.
+    /// Stacks in time, thread after thread: index into `stacks` and weight, as of `Stacks::order`.
     pub order: Vec<(u32, u64)>,
     /// Samples, waits or requests shown; and the number of those without a recorded stack.
     pub shown: Amount,
@@ -771,12 +771,10 @@ impl<'a> Engine<'a> {
             };
             (name.to_string(), path, *origin == Origin::Kernel)
         });
-        let (stacks, whole) = self.fold.stacks(&frames.names);
-        let mut order = self.fold.order();
-        order.retain(|(stack, _)| (*stack as usize) < stacks.len());
+        let stacks = self.fold.stacks(&frames.names);
         Flame {
-            stacks,
-            order,
+            stacks: stacks.rows,
+            order: stacks.order,
             frames: listed.collect(),
             kernel: frames.kernel_named,
             user: frames.user_named,
@@ -785,7 +783,7 @@ impl<'a> Engine<'a> {
             nameless_ids: frames.nameless_ids(),
             generated: frames.nameless_processes(),
             copied: self.copied,
-            full: self.fold.full || !whole,
+            full: self.fold.full || !stacks.whole,
             ..self.flame
         }
     }

@@ -569,9 +569,9 @@ impl Fold {
         }
     }
 
-    /// Return the stacks in time, thread after thread by their first: each an index into `stacks()`, and its weight.
+    /// Return the stacks in time, thread after thread by their first: each a node, and its weight.
     /// Equal neighbours are merged; of more than `MOST_ORDERED`, the earliest remain.
-    pub fn order(&self) -> Vec<(u32, u64)> {
+    fn order(&self) -> Vec<(u32, u64)> {
         let mut first = FxHashMap::default();
         for added in &self.added {
             let known = first.entry(added.tid).or_insert(added.at);
@@ -592,15 +592,7 @@ impl Fold {
             rows.truncate(MOST_ORDERED);
             rows.sort_by_key(by_thread);
         }
-        let mut place = vec![0_u32; self.nodes.len()];
-        let mut next = 0;
-        for (place, (.., weight)) in place.iter_mut().zip(&self.nodes) {
-            *place = next;
-            next += u32::from(*weight > 0);
-        }
-        let rows = rows.iter();
-        rows.filter_map(|row| Some((*place.get(row.node as usize)?, row.weight)))
-            .collect()
+        rows.iter().map(|row| (row.node, row.weight)).collect()
     }
 
     /// Return the stack of a node.
@@ -615,21 +607,49 @@ impl Fold {
         frames.join(";")
     }
 
-    /// Return each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
-    pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> (Vec<(String, u64)>, bool) {
-        let mut rows = Vec::new();
+    /// Return the stacks. Functions of the same name in different files are different nodes: their weights are added.
+    pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> Stacks {
+        let mut rows: Vec<(String, u64)> = Vec::new();
+        let (mut by_text, mut by_node) = (FxHashMap::default(), FxHashMap::default());
         let mut budget = MOST_TEXT;
+        let mut whole = true;
         let nodes = self.nodes.iter().zip(0u32..);
         for (&(.., weight), node) in nodes.filter(|((.., weight), _)| *weight > 0) {
             let text = self.stack(node, names);
-            budget = match budget.checked_sub(text.len()) {
-                Some(left) => left,
-                None => return (rows, false),
-            };
-            rows.push((text, weight));
+            let next = rows.len() as u32;
+            let place = *by_text.entry(text.clone()).or_insert(next);
+            if place == next {
+                budget = match budget.checked_sub(text.len()) {
+                    Some(left) => left,
+                    None => {
+                        whole = false;
+                        break;
+                    }
+                };
+                rows.push((text, 0));
+            }
+            let sum = &mut rows[place as usize].1;
+            *sum = sum.saturating_add(weight);
+            by_node.insert(node, place);
         }
-        (rows, true)
+        let order = self.order().into_iter();
+        let order = order.filter_map(|(node, weight)| Some((*by_node.get(&node)?, weight)));
+        Stacks {
+            rows,
+            order: order.collect(),
+            whole,
+        }
     }
+}
+
+/// Stacks of a `Fold`.
+pub struct Stacks {
+    /// Each stack with a weight, "comm;outermost;…;innermost"; none comes twice.
+    pub rows: Vec<(String, u64)>,
+    /// Stacks in time, thread after thread: index into `rows` and weight.
+    pub order: Vec<(u32, u64)>,
+    /// These are all.
+    pub whole: bool,
 }
 
 /// Return whether a function is on a stack only because of tracing. One replaces a return address in function_graph
@@ -658,6 +678,22 @@ mod tests {
             .map(|&frame| &*frames.names[frame as usize].0)
             .collect::<Vec<_>>();
         assert_eq!(names, ["vfs_open", "fuse_open"]);
+    }
+
+    #[test]
+    fn weights_of_stacks_with_equal_names_are_added() {
+        let names = ["cat", "read", "read"].map(Box::<str>::from);
+        let origins = [Origin::Kernel, Origin::File(0), Origin::File(1)];
+        let names: Vec<_> = names.into_iter().zip(origins).collect();
+        let mut fold = Fold::default();
+        for (name, weight) in [(1, 2), (2, 3), (1, 5)] {
+            let node = fold.path(ROOT, &[0, name]);
+            fold.add(node, weight, (7, weight));
+        }
+        let stacks = fold.stacks(&names);
+        assert_eq!(stacks.rows, [("cat;read".to_owned(), 10)]);
+        assert_eq!(stacks.order, [(0, 2), (0, 3), (0, 5)]);
+        assert!(stacks.whole);
     }
 
     #[test]
