@@ -44,7 +44,7 @@ class Catalogue:
 
     def __init__(self, rows: Rows, events: Sequence[str] = ()) -> None: ...
 
-    rows: list[Probe]
+    rows: Sequence[Probe]
 
     def inferred(self, graphed: Sequence[str]) -> Catalogue:
         """Add the events without a row, by their names. ``graphed``: kernel functions that
@@ -136,17 +136,17 @@ class Answer(TypedDict):
     last: int  # time of the last event
     lost: int
     throttled: int
-    warnings: list[str]
+    warnings: Sequence[str]
     requests: NotRequired[RequestCounts]  # not in Graph
 
 class Scan(Answer):
-    events: list[tuple[str, int]]  # all events of the recording, with their number of samples
-    series: list[Fields]  # answers/series.py
-    callers: list[int]  # processes that made requests
+    events: Sequence[tuple[str, int]]  # all events of the recording, with their number of samples
+    series: Sequence[Fields]  # answers/series.py
+    callers: Sequence[int]  # processes that made requests
 
 class Stages(Answer):
-    groups: list[Fields]  # OperationStages
-    calls: list[Fields]  # MountCalls
+    groups: Sequence[Fields]  # OperationStages
+    calls: Sequence[Fields]  # MountCalls
     event_cost: int | None  # upper bound of an event's cost in ns
 
 class SingleCalls(TypedDict):
@@ -163,27 +163,28 @@ class SingleCalls(TypedDict):
 class Graph(Answer):
     """A call tree. `nodes`: (parent or -1, function, calls, total ns, self ns), parents first."""
 
-    functions: list[str]
-    nodes: list[tuple[int, int, int, int, int]]
+    functions: Sequence[str]
+    nodes: Sequence[tuple[int, int, int, int, int]]
     unmatched: int  # number of calls without a seen return
     full: bool  # nodes were left out: there are more call paths than in any real kernel
     calls: SingleCalls  # only on request
-    comms: list[str]
+    comms: Sequence[str]
 
 class Description(TypedDict):
     session: str | None  # JSON
-    events: list[str]
-    sampled: list[str]  # tracepoints of which only some events were sampled
+    events: Sequence[str]
+    sampled: Sequence[str]  # tracepoints of which only some events were sampled
     # (start, name) by start, of kernel functions with symbols: those of function_graph events.
-    functions: list[tuple[int, str]]
+    functions: Sequence[tuple[int, str]]
     arch: str | None
     release: str | None
     hostname: str | None
     kernel_place: tuple[str, int] | None  # a symbol of the kernel, and its address when recorded
     off_cpu: bool  # perf's own event of waits is in it (perf record --off-cpu)
-    samples: list[tuple[str, bool]]  # events that sample time on CPU; whether their period is in ns
-    stacks: list[str]  # events whose samples have stacks
-    warnings: list[str]  # missing parts of the file
+    # Events that sample time on CPU; whether their period is in ns.
+    samples: Sequence[tuple[str, bool]]
+    stacks: Sequence[str]  # events whose samples have stacks
+    warnings: Sequence[str]  # missing parts of the file
 
 class Ask(TypedDict, total=False):
     graph: str  # "on-cpu", "off-cpu", "off-wake" or "requests"
@@ -210,7 +211,8 @@ class Flame(Answer):
     """Summed stacks."""
 
     stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
-    order: list[tuple[int, int]]  # stacks in time, thread after thread: index into stacks, weight
+    # Stacks in time, thread after thread: index into stacks, weight.
+    order: Sequence[tuple[int, int]]
     shown: Amount
     stackless: int
     cut: int  # weight of shown stacks that end before their thread's start
@@ -227,14 +229,14 @@ class Flame(Answer):
     shared: int
     wakers: int
     wakers_stackless: int
-    frames: list[tuple[str, str, bool]]  # name, file or "", whether in the kernel
+    frames: Sequence[tuple[str, str, bool]]  # name, file or "", whether in the kernel
     kernel: Named
     user: Named
     # Files with nameless addresses: without any symbols, and with some symbols.
-    without_symbols: list[str]
-    stripped: list[str]
-    nameless_ids: list[str]  # build ids of such files
-    generated: list[str]
+    without_symbols: Sequence[str]
+    stripped: Sequence[str]
+    nameless_ids: Sequence[str]  # build ids of such files
+    generated: Sequence[str]
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
@@ -280,8 +282,8 @@ class MergeOptions(TypedDict, total=False):
 
 class MergeInfo(TypedDict):
     records: int  # number of written records
-    warnings: list[str]  # omissions and corrections
-    session_at: list[tuple[int, int]]  # places of the session's JSON in the file, part by part
+    warnings: Sequence[str]  # omissions and corrections
+    session_at: Sequence[tuple[int, int]]  # places of the session's JSON in the file, part by part
     left_out: dict[str, int]  # number of samples of other daemons, by event
     # Number of switches with a stack of their own, with that of a similar wait, without a stack.
     stacks: tuple[int, int, int]
@@ -320,7 +322,7 @@ class NamedRequest:
     name: str | None
     inode: int | None
     duration: int
-    marks: list[tuple[str, int]]  # in the order of fusetools.results.stories
+    marks: Sequence[tuple[str, int]]  # in the order of fusetools.results.stories
     until: int | None
     handed: bool
     left: int | None
@@ -336,7 +338,8 @@ class NamedRequest:
     aborter_comm: str
     aborter_call: str | None
     aborted_by_daemon: bool
-    stages: list[tuple[str, int, list[tuple[str, int]]]]  # name, ns, its named parts and their ns
+    # Name, ns, its named parts and their ns.
+    stages: Sequence[tuple[str, int, Sequence[tuple[str, int]]]]
     meanwhile: Meanwhile | None
 
 Connected: TypeAlias = tuple[Sequence[tuple[int, int, str]], Sequence[tuple[int, int, str]]]
@@ -345,26 +348,26 @@ class Meanwhile:
     """As in `fusetools.results.request`. `syscalls`: (name, number, ns), longest first."""
 
     on_cpu: int | None
-    syscalls: list[tuple[str, int, int]]
-    peers: list[str] | None
-    files: list[str]
-    helpers: list[Helper]
+    syscalls: Sequence[tuple[str, int, int]]
+    peers: Sequence[str] | None
+    files: Sequence[str]
+    helpers: Sequence[Helper]
 
 class Helper:
     """As in `fusetools.results.request`, times in ns."""
 
     tid: int
     waited: int
-    syscalls: list[tuple[str, int, int]]
-    peers: list[str] | None
-    files: list[str]
+    syscalls: Sequence[tuple[str, int, int]]
+    peers: Sequence[str] | None
+    files: Sequence[str]
     on_cpu: int | None
     runnable: int | None
     blocked: int | None
 
 class Slowest(Answer):
-    rows: list[NamedRequest]
-    calls: list[Fields]  # SlowCall, with `connection` instead of `mount`
+    rows: Sequence[NamedRequest]
+    calls: Sequence[Fields]  # SlowCall, with `connection` instead of `mount`
     pathless: int  # number of requests skipped, as their path is unknown or incomplete
 
 class Action(TypedDict):
@@ -389,8 +392,8 @@ class Line(TypedDict):
 class Numbered(Answer):
     """Requests of a number. ``lines``: timeline of a single one."""
 
-    rows: list[NamedRequest]
-    lines: list[Line]
+    rows: Sequence[NamedRequest]
+    lines: Sequence[Line]
 
 class DaemonState(TypedDict):
     """State of a daemon that did not answer all requests.
@@ -406,22 +409,22 @@ class DaemonState(TypedDict):
     hangs: bool
 
 class Daemons(Answer):
-    daemons: list[DaemonState]
+    daemons: Sequence[DaemonState]
 
 class Errors(Answer):
     """Rows of `fusetools.results.errors`, with numbers of errors and signals."""
 
-    operations: list[Fields]
-    disconnected: list[tuple[str, int]]  # (system call, number)
-    refused: list[Fields]
-    dropped: list[Fields]
-    aborted: list[Fields]  # of the aborter: pid, comm, call, daemon; requests
-    contradicted: list[Fields]
-    interrupts: list[Fields]
+    operations: Sequence[Fields]
+    disconnected: Sequence[tuple[str, int]]  # (system call, number)
+    refused: Sequence[Fields]
+    dropped: Sequence[Fields]
+    aborted: Sequence[Fields]  # of the aborter: pid, comm, call, daemon; requests
+    contradicted: Sequence[Fields]
+    interrupts: Sequence[Fields]
 
 class Queue(Answer):
     # MountQueue, with `connection`; `time`, `queued` and `busy`: columns of the levels
-    mounts: list[Fields]
+    mounts: Sequence[Fields]
 
 class Replay(TypedDict):
     """Result of a replay. Times are in ns; `operations`: (requests, ns) by name."""
@@ -442,33 +445,34 @@ class MountReplays(TypedDict):
     callers: int
     saved: int
     recorded: Replay
-    same: list[Replay]
-    changed: list[Replay]
+    same: Sequence[Replay]
+    changed: Sequence[Replay]
 
 class WhatIf(Answer):
-    mounts: list[MountReplays]
+    mounts: Sequence[MountReplays]
     cpus: int | None
 
 class Caches(Answer):
     """As in `fusetools.results.cache`; `saved`: (seconds, requests) of each timeout."""
 
-    calls: list[Fields]  # CachedCalls
-    asked: list[Fields]  # AskedAgain
-    transfers: list[Fields]  # Transfer
+    calls: Sequence[Fields]  # CachedCalls
+    asked: Sequence[Fields]  # AskedAgain
+    transfers: Sequence[Fields]  # Transfer
     unknown: int
 
 class Heat(Answer):
     column: int  # ns
-    rows: list[tuple[int, int, list[int]]]  # from, to in ns, requests by column
+    rows: Sequence[tuple[int, int, Sequence[int]]]  # from, to in ns, requests by column
 
 class Groups(Answer):
     # RequestGroup, with numbers of errors, and in `lacks` what the recording lacks for a label:
     # "path", "caller" or "label". The last one sums up those that are not listed.
-    groups: list[Fields]
+    groups: Sequence[Fields]
     pathless: int
     full: bool
 
-_Frames = list[tuple[str, str, bool]]  # function, file, whether it is the kernel's; outermost first
+# Function, file, whether it is the kernel's; outermost first.
+_Frames = Sequence[tuple[str, str, bool]]
 _Total = tuple[int, int, int]  # requests, their ns, failed ones
 
 class Cause(TypedDict):
@@ -489,8 +493,8 @@ class Cause(TypedDict):
     requests: int
     own: _Frames
     last: _Frames
-    places: list[tuple[str, int, int, int]]  # operation, file, requests, ns
-    callers: list[tuple[int, int, int]]  # process, requests, ns
+    places: Sequence[tuple[str, int, int, int]]  # operation, file, requests, ns
+    callers: Sequence[tuple[int, int, int]]  # process, requests, ns
 
 class Again(TypedDict):
     """Questions of one operation."""
@@ -500,9 +504,9 @@ class Again(TypedDict):
     requests: int
     ns: int
     keys: int
-    saved: list[int]  # with a timeout of 1 s, of 60 s
+    saved: Sequence[int]  # with a timeout of 1 s, of 60 s
     saved_ns: int
-    most: list[tuple[int, str | None, int]]  # file, name in it, requests
+    most: Sequence[tuple[int, str | None, int]]  # file, name in it, requests
 
 class Transfers(TypedDict):
     """Reads or writes."""
@@ -515,8 +519,8 @@ class Transfers(TypedDict):
     sized: int
     sequential: int
     largest: int
-    sizes: list[tuple[int, int]]  # bytes, requests
-    files: list[tuple[int, FileSums]]
+    sizes: Sequence[tuple[int, int]]  # bytes, requests
+    files: Sequence[tuple[int, FileSums]]
 
 class FileSums(TypedDict):
     requests: int
@@ -539,24 +543,24 @@ class Why(Answer):
 
     waited: tuple[int, int]  # requests, ns
     recording: int
-    operations: list[tuple[str, _Total]]
-    asynchronous: list[tuple[str, _Total]]
-    errors: list[tuple[str, int, _Total]]
-    fates: list[tuple[str, _Total]]
-    calls: list[tuple[str, str, _Total]]
-    processes: list[tuple[int, int, int]]
-    of_process: list[tuple[int, str, int, int, int]]
-    classes: list[tuple[str, str, int, int, int]]
-    class_places: list[tuple[str, str, int, int, int]]
+    operations: Sequence[tuple[str, _Total]]
+    asynchronous: Sequence[tuple[str, _Total]]
+    errors: Sequence[tuple[str, int, _Total]]
+    fates: Sequence[tuple[str, _Total]]
+    calls: Sequence[tuple[str, str, _Total]]
+    processes: Sequence[tuple[int, int, int]]
+    of_process: Sequence[tuple[int, str, int, int, int]]
+    classes: Sequence[tuple[str, str, int, int, int]]
+    class_places: Sequence[tuple[str, str, int, int, int]]
     listed: tuple[int, _Total]
-    threads: list[tuple[int | None, int]]  # connection, number that served
-    waiters: list[tuple[int | None, int]]  # callers that waited for one
-    comms: list[tuple[int, str]]
-    nodes: list[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
-    causes: list[Cause]
-    asked: list[Again]
-    background: list[InFlight]
-    transfers: list[Transfers]
+    threads: Sequence[tuple[int | None, int]]  # connection, number that served
+    waiters: Sequence[tuple[int | None, int]]  # callers that waited for one
+    comms: Sequence[tuple[int, str]]
+    nodes: Sequence[tuple[int | None, tuple[str, bool] | None]]  # connection, (path, whether whole)
+    causes: Sequence[Cause]
+    asked: Sequence[Again]
+    background: Sequence[InFlight]
+    transfers: Sequence[Transfers]
 
 class Export(Answer):
     rows: int
@@ -565,7 +569,7 @@ class Interval(TypedDict):
     # Row, with `connection` and sums of ns: `total`, `waited`, `queue`, `daemon`; `queued`: number
     # of requests in the last two
     total: Fields
-    rows: list[Fields]
+    rows: Sequence[Fields]
     groups: int
     left_out: int
 

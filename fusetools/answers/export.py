@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from fusetools import core
@@ -54,7 +55,7 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
 
 def _states(
     source: Source, filters: Filters
-) -> tuple[tuple[list[core.native.Probe], core.native.Ask] | None, str]:
+) -> tuple[tuple[Sequence[core.native.Probe], core.native.Ask] | None, str]:
     """Return the question for the states of threads, or why the recording has none."""
     # A thread's state does not depend on the selected requests.
     span = Filters(start_ns=filters.start_ns, end_ns=filters.end_ns)

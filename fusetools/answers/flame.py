@@ -127,7 +127,7 @@ def prepare(
     everything: bool,
     kallsyms: str | None,
     symfs: str | None,
-) -> tuple[list[core.native.Probe], core.native.Ask]:
+) -> tuple[Sequence[core.native.Probe], core.native.Ask]:
     """Return the rows of the catalogue and the question for the core; arguments as in flame()."""
     session = source.session
     _check_symbols(kallsyms, symfs)
@@ -198,7 +198,7 @@ def question(
     catalogue: core.native.Catalogue,
     described: core.native.Description,
     by_request: bool,
-) -> list[core.native.Probe]:
+) -> Sequence[core.native.Probe]:
     """Return the rows of the catalogue that the core needs. Raise Error if the recording lacks
     events."""
     record = "fusetools record -- WORKLOAD"
@@ -206,7 +206,7 @@ def question(
     events = set(described["events"])
     requests = catalogue.requests()
 
-    def only(event: str) -> list[core.native.Probe]:
+    def only(event: str) -> Sequence[core.native.Probe]:
         stack = core.native.Catalogue([]).with_events("stack", [event])
         return (stack.plus(requests) if by_request else stack).rows
 

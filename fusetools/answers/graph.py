@@ -44,7 +44,8 @@ def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.G
         )
     answer = source.query(core.native.graph, needed, source.core_filters(filters), calls)
     if answer["full"]:
-        answer["warnings"] += ("too many ways to call: some are left out",)
+        full = "too many ways to call: some are left out"
+        answer["warnings"] = [*answer["warnings"], full]
     return answer, source.facts(answer, filters)
 
 
@@ -61,7 +62,7 @@ def _tree(source: Source, answer: core.native.Graph, function: str) -> list[Grap
 
 def _nodes(answer: core.native.Graph, function: str) -> list[GraphNode]:
     """Convert the core's nodes; merge the nodes of one function with the same callers."""
-    names: list[str] = answer["functions"]
+    names = answer["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
     places: dict[tuple[int, str], int] = {}
     figures: list[list[int]] = []  # calls, total, self
@@ -99,7 +100,7 @@ _UNFINISHED = (1 << 64) - 1
 
 
 def _single_calls(answer: core.native.Graph, function: str) -> Iterator[GraphCall]:
-    names: list[str] = answer["functions"]
+    names = answer["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
     raw = answer["calls"]
 

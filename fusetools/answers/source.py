@@ -50,7 +50,7 @@ class Source:
             raise Error(f"cannot read {self.path}", why, fix) from error
         self.session, self._warnings = session.read(self.described.get("session"))
         self.addresses: dict[str, int] = {}
-        self.functions: list[tuple[int, str]] = self.described.get("functions", [])
+        self.functions: Sequence[tuple[int, str]] = self.described.get("functions", [])
         catalogue = core.native.Catalogue(self._read_probes(), self.described["events"])
         self.catalogue = catalogue.inferred([name for _, name in self.functions])
         self.probes = self.catalogue.rows
@@ -81,7 +81,7 @@ class Source:
                 self.addresses[row.function] = row.address
         return probes
 
-    def with_stacks(self, catalogue: core.native.Catalogue) -> list[core.native.Probe]:
+    def with_stacks(self, catalogue: core.native.Catalogue) -> Sequence[core.native.Probe]:
         """Return the rows, and the stacks of waits: what callers wait for outside of requests."""
         switches = {p.event for p in catalogue.rows if p.role == "switch"}
         stacks = [event for event in self.described["stacks"] if event in switches]

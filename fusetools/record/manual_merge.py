@@ -98,7 +98,8 @@ def _merged(inputs: list[str], output: str) -> native.MergeInfo:
         info = native.merge(inputs, output, "", **added)
     if servers and servers.unasked:
         figures = {"files": servers.unasked, "limit_ns": round(1e9 * debuginfod.SECONDS)}
-        info["warnings"].append(Reason(Code.DEBUGINFOD_SLOW, {}, figures).text)
+        slow = Reason(Code.DEBUGINFOD_SLOW, {}, figures)
+        info["warnings"] = [*info["warnings"], slow.text]
     return info
 
 

@@ -194,7 +194,7 @@ class Streaming:
             catalogue, filters, self.job.servers(), mounts, self.job.facts.arch, sums, wanted
         )
 
-    def catalogue(self) -> list[native.Probe]:
+    def catalogue(self) -> Sequence[native.Probe]:
         """Return the rows for requests and the names of files."""
         rows = [
             native.Probe(

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import IO, Any
 
 import affairs
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leave
 # A longer run of each (docs/design/flight-recorder.md).
 TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "2"))
 SNAPS = int(os.environ.get("FUSETOOLS_FLIGHT_SNAPS", "6"))
-FLAT = 3 << 20  # bytes between the minimum and the maximum size, once a fifth is written
+FLAT = 3 << 20  # bytes between the two halves' medians, once a fifth is written
 FULL = 3000  # calls of 0.5 ms, whose events fill buffers of 4 MiB on two CPUs several times
 F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
 
@@ -414,8 +415,9 @@ def test_all_commands_read_it(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def memory(pid: int) -> int:
-    """Return resident bytes."""
-    return number(pid, "VmRSS") << 10
+    """Return bytes of the process's own. Pages of files are not counted: the kernel may drop them
+    and read them again."""
+    return sum(number(pid, name) for name in ("RssAnon", "RssShmem", "VmSwap")) << 10
 
 
 def number(pid: int, name: str) -> int:
@@ -445,8 +447,10 @@ def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> N
             assert disk < 2 * 2 * (os.cpu_count() or 1) * (4 << 20) + (4 << 20)
         ended(process)
     print(json.dumps(sizes))
+    # A single size varies with what the pipe of the second perf just held.
     for of in zip(*sizes[SNAPS // 5 :]):
-        assert max(of) - min(of) < FLAT, sizes
+        half = len(of) // 2
+        assert abs(median(of[half:]) - median(of[:half])) < FLAT, sizes
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
 
 
-def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Fields]:
+def record(mount: SampleMount, output: Path, fs: str, workload: str) -> Sequence[_core.Fields]:
     """Record the shell's commands. Return the calls found, by the probes' own names."""
     recorded(output, "--mount", mount.path, "--fs", fs, "--", "sh", "-ec", workload)
     events = _core.describe(output)["events"]

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
+import data
 import pytest
 
 from fusetools.host import debuginfod
@@ -82,6 +83,19 @@ def test_merge_asks_for_the_debug_files_that_this_host_lacks(program: Path, tmp_
     assert (tmp_path / "asked").read_text().splitlines() == ["debuginfo ab01", "debuginfo cd02"]
     assert servers.unasked == 0
     assert opened("/usr/lib/debug/.build-id/ee/04.debug") == "" and servers.unasked == 1
+
+
+def test_merge_warns_of_files_that_no_server_sent_in_time(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = debuginfod.Servers(str(program))
+    servers.unasked = 2
+    monkeypatch.setattr(debuginfod, "Servers", lambda _: servers)
+    monkeypatch.setattr(manual_merge, "_host", lambda _: {"avoid": []})
+    name = "kernels/6.1.0-56-amd64/recording/perf.data.zst"
+    recording = data.unpack(name, tmp_path / "perf.data")
+    info = manual_merge._merged([str(recording)], str(tmp_path / "merged.data"))
+    assert "2 files" in info["warnings"][-1]
 
 
 def test_nobody_is_asked_without_servers(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

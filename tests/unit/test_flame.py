@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def demo_kallsyms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def in_kernel(stacks: Counter[str], frames: list[tuple[str, str, bool]]) -> Counter[str]:
+def in_kernel(stacks: Counter[str], frames: Sequence[tuple[str, str, bool]]) -> Counter[str]:
     """Return stacks with their kernel frames only: stock perf takes the others from files."""
     kernel = {name for name, _, of_kernel in frames if of_kernel}
     found: Counter[str] = Counter()

@@ -66,13 +66,13 @@ def test_operations_are_those_of_the_kernel() -> None:
     assert "lookup" in names and names <= OPERATIONS
 
 
-def by_convention(events: Sequence[str]) -> list[Probe]:
+def by_convention(events: Sequence[str]) -> Sequence[Probe]:
     return Catalogue([], events).inferred([]).rows
 
 
 def select(
     catalogue: Catalogue, patterns: Sequence[str], layers: Sequence[str], filters: Filters
-) -> list[Probe]:
+) -> Sequence[Probe]:
     regexes = [expression(pattern) for pattern in patterns]
     return catalogue.select(regexes, layers, filters.callers, []).rows
 
