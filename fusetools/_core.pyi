@@ -264,7 +264,7 @@ class MergeOptions(TypedDict, total=False):
     after the second. `opener`: opens the files of programs for this process, which closes the
     descriptor. `packed`: pack the records, as `perf record -z`. `private`: the output holds no
     copies of stacks and registers, user stacks only of the processes of `scope`, and in these only
-    addresses of code.
+    addresses of code. `for_perf`: the version of the perf that shall read the output, at least 4.1.
     """
 
     kallsyms: str | PathLike[str] | None
@@ -274,6 +274,7 @@ class MergeOptions(TypedDict, total=False):
     daemons: Sequence[int] | None
     scope: Sequence[int] | None
     threads: Mapping[int, int]
+    for_perf: tuple[int, int] | None
     window: Window | None
     span: tuple[int, int] | None
     opener: Callable[[Path], int] | None

@@ -5,6 +5,30 @@ from __future__ import annotations
 import click
 
 from fusetools.cli.options import say
+from fusetools.errors import Error
+
+OLDEST = (4, 1)  # as the core has it
+
+
+def _version(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[int, int] | None:
+    """Return the first two numbers of what `perf --version` prints."""
+    if text is None:
+        return None
+    import re
+
+    found = re.match(r"(?:perf version )?(\d{1,3})\.(\d{1,3})", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no version, such as 6.1 or 4.18.0-553.el8_10")
+    version = int(found[1]), int(found[2])
+    if version < OLDEST:
+        raise Error(
+            f"cannot write for perf {found[1]}.{found[2]}",
+            "no perf before 4.1 can read such a file; el7's perf 3.10 has the reader of perf 4.8",
+            "fusetools merge --for-perf 4.8 …      (for perf 3.10 of el7)",
+        )
+    return version
 
 
 @click.command()
@@ -16,8 +40,17 @@ from fusetools.cli.options import say
     metavar="FILE",
     help="Write to FILE, which may be one of the inputs; - prints it.  [default: merged.data]",
 )
+@click.option(
+    "--for-perf",
+    "for_perf",
+    metavar="VERSION",
+    callback=_version,
+    help="Write what perf of this version (as perf --version prints) reads.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
+def command(
+    inputs: tuple[str, ...], output: str, for_perf: tuple[int, int] | None, as_json: bool
+) -> None:
     """Merge simultaneous perf and trace-cmd recordings.
 
     All must have one host and clock (perf record -k CLOCK_MONOTONIC, trace-cmd record -C mono).
@@ -34,7 +67,7 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
         click.echo(f"\rmerging: {100 * share:.0f} %", nl=False, err=True)
 
     shown = sys.stderr.isatty()
-    merged = manual_merge.merge(inputs, output, progress if shown else None)
+    merged = manual_merge.merge(inputs, output, progress if shown else None, for_perf)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"

@@ -32,9 +32,14 @@ from fusetools.results.merge import Merged
 
 
 def merge(
-    inputs: Sequence[str], output: str, progress: Callable[[float], None] | None = None
+    inputs: Sequence[str],
+    output: str,
+    progress: Callable[[float], None] | None = None,
+    for_perf: tuple[int, int] | None = None,
 ) -> Merged:
     """Merge perf.data and trace.dat files into ``output``, which may be one of them.
+
+    ``for_perf``: the version of an older perf that is to read it.
 
     On the host where they were recorded, what names their stacks becomes a part of it. The names in
     stripped files are also asked for from debuginfod servers.
@@ -49,7 +54,7 @@ def merge(
         readable = [_of_version_6(path, at / f"{i}.dat") for i, path in enumerate(inputs)]
         try:
             with _watched(readable, str(at / "merged"), progress):
-                info = _merged(readable, str(at / "merged"))
+                info = _merged(readable, str(at / "merged"), for_perf)
             if target.printed:
                 with (at / "merged").open("rb") as file:
                     shutil.copyfileobj(file, target.stream.buffer)
@@ -87,10 +92,12 @@ def _folder(target: Output) -> Iterator[int]:
             os.close(parent)
 
 
-def _merged(inputs: list[str], output: str) -> native.MergeInfo:
+def _merged(inputs: list[str], output: str, for_perf: tuple[int, int] | None) -> native.MergeInfo:
     added = _host(inputs)
-    if not added:
-        return native.merge(inputs, output, "")
+    if for_perf:
+        added["for_perf"] = for_perf
+    if "avoid" not in added:
+        return native.merge(inputs, output, "", **added)
     asked = debuginfod.program()
     servers = debuginfod.Servers(asked) if asked else None
     with Opener() as opener:  # programs may lie on a file system that hangs

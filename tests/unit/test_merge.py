@@ -203,3 +203,40 @@ def test_every_damage_ends_in_an_error_or_a_salvage(tmp_path: Path) -> None:
                 refused += 1
     assert merged > 100 and refused > 20
     assert {path.name for path in tmp_path.iterdir()} == {"6.1.data", "merged"}
+
+
+# The first types of the kernel's records and of perf's own that a perf does not know, and the size
+# of its attrs: include/uapi/linux/perf_event.h, tools/perf/util/event.h of that version.
+UNKNOWN = {(4, 18): (17, 81, 112), (5, 10): (21, 82, 120), (6, 1): (22, 83, 128)}
+
+
+@needs_perf
+@pytest.mark.parametrize("version", UNKNOWN)
+def test_an_older_perf_gets_what_it_knows(version: tuple[int, int], tmp_path: Path) -> None:
+    recording = ROOT / "samples" / "recordings" / "demo.data"
+    _core.merge([recording], tmp_path / "newest", "")
+    _core.merge([recording], tmp_path / "older", "", for_perf=version)
+    of_kernel, of_perf, attr_size = UNKNOWN[version]
+    content = (tmp_path / "older").read_bytes()
+    # struct perf_file_header
+    _, entry, attrs, attrs_size, at, size = struct.unpack_from("<6Q", content, 8)
+    for attr in range(attrs, attrs + attrs_size, entry):
+        assert struct.unpack_from("<I", content, attr + 4)[0] <= attr_size
+    assert entry <= attr_size + 16
+    kinds: Counter[int] = Counter()
+    end = at + size
+    while at < end:
+        kind, _misc, length = struct.unpack_from("<IHH", content, at)
+        kinds[kind] += 1
+        at += length
+    assert at == end and kinds[9] > 1000
+    assert all(kind < of_kernel or 64 <= kind < of_perf for kind in kinds), kinds
+    for command in ["script", "--ns"], ["report", "--stdio"], ["evlist"]:
+        assert perf(*command, "-i", tmp_path / "older") == perf(*command, "-i", tmp_path / "newest")
+
+
+def test_no_perf_before_4_1_reads_a_recording(tmp_path: Path) -> None:
+    recording = ROOT / "samples" / "recordings" / "demo.data"
+    with pytest.raises(_core.CoreError, match=r"4\.1"):
+        _core.merge([recording], tmp_path / "older", "", for_perf=(4, 0))
+    assert list(tmp_path.iterdir()) == []

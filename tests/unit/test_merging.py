@@ -16,6 +16,8 @@ from fusetools.errors import Error
 from fusetools.record import manual_merge
 from fusetools.results.merge import Merged
 
+DEMO = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
+
 
 class SlowCore:
     """Write half of the inputs' size, and continue after two reports."""
@@ -75,3 +77,15 @@ def test_an_input_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"in\.data"):
         manual_merge.merge([str(tmp_path / "in.data")], str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_version_is_what_perf_prints(tmp_path: Path) -> None:
+    def merged(version: str) -> str:
+        command = ["merge", str(DEMO), "--for-perf", version, "-o", str(tmp_path / "out")]
+        return CliRunner().invoke(main, command).output
+
+    lines = {merged(text) for text in ("5.10", "5.10.262", "perf version 5.10.g1234")}
+    assert len(lines) == 1 and "CPU_MAP" in lines.pop()
+    assert "CPU_MAP" not in merged("6.1.187")
+    assert "no version" in merged("new")
+    assert "--for-perf 4.8" in merged("3.10.0-1160.el7")

@@ -6,6 +6,7 @@
 
 mod bundles;
 mod head;
+mod older;
 mod pack;
 mod returns;
 mod source;
@@ -21,7 +22,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use self::bundles::Bundle;
-use self::head::{encode_event_desc, Event, Head, SAMPLE_TIME, SESSION_TEXT};
+use self::head::{encode_event_desc, join_build_ids, Event, Head, SAMPLE_TIME, SESSION_TEXT};
+use self::older::Older;
+pub use self::older::{Version, OLDEST};
 use self::pack::Packer;
 use self::returns::Returns;
 use self::source::{Perf, Rewriter, Source, Survey, Tasks, Trace};
@@ -205,6 +208,8 @@ pub struct Extras {
     pub private: bool,
     /// Pack the output's records, as `perf record -z` does: a tenth of the bytes.
     pub packed: bool,
+    /// The perf that shall read the output, at least [`OLDEST`]. None: the perf that recorded it.
+    pub for_perf: Option<Version>,
 }
 
 /// Merge concurrent recordings of one machine, made on one clock, into one perf.data that stock perf reads.
@@ -332,7 +337,8 @@ fn write(
         true => Default::default(),
         false => head.add_session(&json, free_id)?,
     };
-    let attr_size = head.level();
+    let older = extras.for_perf.map(Older::new).transpose()?;
+    let attr_size = head.level(older.as_ref())?;
     head.add_formats(&mut warnings.lines);
     let tail = head.events.first().map_or(0, Event::tail);
 
@@ -358,7 +364,10 @@ fn write(
     let mut out = Partial::create(output)?;
     let start = head.encode(attr_size, 0);
     out.write(&start)?;
-    let mut written = Written::default();
+    let mut written = Written {
+        older,
+        ..Written::default()
+    };
     let begins = places
         .iter()
         .map(|place| place.start - SESSION_TEXT as usize);
@@ -395,6 +404,14 @@ fn write(
         let ratio = written.whole / written.bytes.max(1);
         let section = Cow::Owned(pack::feature(ratio as u32));
         head.features.insert(feature::COMPRESSED, section);
+    }
+    if let Some(older) = &written.older {
+        warnings.lines.extend(older.warnings());
+        let mine = head.features.get(&feature::BUILD_ID);
+        let joined = join_build_ids(mine.map_or(&[], |mine| mine), &older.build_ids());
+        if let Some(joined) = joined.filter(|joined| !joined.is_empty()) {
+            head.features.insert(feature::BUILD_ID, Cow::Owned(joined));
+        }
     }
     head.features.insert(
         feature::EVENT_DESC,
@@ -567,6 +584,7 @@ impl Warnings<'_> {
 #[derive(Default)]
 struct Written {
     packer: Packer,
+    older: Option<Older>,
     bytes: u64,
     /// Number of bytes before packing.
     whole: u64,
@@ -579,15 +597,29 @@ struct Written {
 
 impl Written {
     fn put(&mut self, out: &mut Partial, record: &[u8]) -> Result<(), Error> {
+        let Some(record) = self.readable(record) else {
+            return Ok(());
+        };
         self.records += 1;
-        self.packer.put(record);
-        self.written(out, record)
+        self.packer.put(&record);
+        self.written(out, &record)
     }
 
     /// Write a record that perf synthesizes: it is not packed.
     fn put_plain(&mut self, out: &mut Partial, record: &[u8]) -> Result<(), Error> {
-        self.packer.put_plain(record);
-        self.written(out, record)
+        let Some(record) = self.readable(record) else {
+            return Ok(());
+        };
+        self.records += u64::from(*record != *FINISHED_ROUND);
+        self.packer.put_plain(&record);
+        self.written(out, &record)
+    }
+
+    fn readable<'r>(&mut self, record: &'r [u8]) -> Option<Cow<'r, [u8]>> {
+        match &mut self.older {
+            Some(older) => older.record(record),
+            None => Some(Cow::Borrowed(record)),
+        }
     }
 
     fn written(&mut self, out: &mut Partial, record: &[u8]) -> Result<(), Error> {
@@ -648,7 +680,6 @@ impl Written {
             }
             if time != 0 {
                 if let Some(init) = init.take() {
-                    self.records += 1;
                     self.put_plain(out, init)?;
                 }
                 self.first.get_or_insert(time);
@@ -665,7 +696,6 @@ impl Written {
                     record.to_vec()
                 };
                 if *written_by.entry(known).or_insert(input) == input {
-                    self.records += 1;
                     self.put_plain(out, record)?;
                 }
             }

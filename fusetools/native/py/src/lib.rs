@@ -518,7 +518,7 @@ struct Merged<'a> {
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
     bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None, span = None,
-    opener = None, packed = false, private = false))]
+    opener = None, packed = false, private = false, for_perf = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -537,6 +537,7 @@ fn merge<'py>(
     opener: Option<Py<PyAny>>,
     packed: bool,
     private: bool,
+    for_perf: Option<write::Version>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut files = Files {
         opener: opener.map(opener_of),
@@ -584,6 +585,7 @@ fn merge<'py>(
         span,
         packed,
         private,
+        for_perf,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
+use super::older::Older;
 use super::stacks::{copied, MEMORY};
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
@@ -104,7 +105,17 @@ impl Event {
             0
         }
     }
-    fn read_format(&self) -> u64 {
+    pub(super) fn sample_type(&self) -> u64 {
+        self.u64(24)
+    }
+    #[cfg(test)]
+    pub(super) fn set_sample_type(&mut self, bits: u64) {
+        self.set(24, &bits.to_le_bytes());
+    }
+    pub(super) fn branch_sample_type(&self) -> u64 {
+        self.u64(72)
+    }
+    pub(super) fn read_format(&self) -> u64 {
         self.u64(32)
     }
     fn sample_id_all(&self) -> bool {
@@ -238,7 +249,7 @@ fn text(section: &[u8]) -> String {
 }
 
 /// Join the records (u32 type, u16 misc, u16 size …), each only once.
-fn join_build_ids(mine: &[u8], others: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn join_build_ids(mine: &[u8], others: &[u8]) -> Option<Vec<u8>> {
     fn split(mut section: &[u8]) -> Option<Vec<&[u8]>> {
         let mut records = Vec::new();
         while !section.is_empty() {
@@ -389,22 +400,23 @@ impl<'a> Head<'a> {
     }
 
     /// Give all attrs the same size, which is returned, and give the added attrs what older perfs require to be equal.
-    pub(super) fn level(&mut self) -> usize {
-        let size = self
-            .events
-            .iter()
-            .map(|event| event.attr.len())
-            .max()
-            .unwrap_or(0);
+    /// Refuse what `older` reads wrongly.
+    pub(super) fn level(&mut self, older: Option<&Older>) -> Result<usize, Error> {
+        let sizes = self.events.iter().map(|event| event.attr.len());
+        let size = sizes.max().unwrap_or(0);
+        let size = older.map_or(size, |older| size.min(older.attr_size()));
         let read_format = self.events.first().map_or(0, Event::read_format);
         for event in &mut self.events {
+            if let Some(older) = older {
+                older.check(event)?;
+            }
             if event.read_format() == 0 {
                 event.set(32, &read_format.to_le_bytes());
             }
             event.attr.resize(size, 0);
             event.set(4, &(size as u32).to_le_bytes());
         }
-        size
+        Ok(size)
     }
 
     /// Give every tracepoint a format: perf refuses a file without one, and a killed recorder leaves none.
