@@ -92,7 +92,9 @@ def _folder(target: Output) -> Iterator[int]:
             os.close(parent)
 
 
-def _merged(inputs: list[str], output: str, for_perf: tuple[int, int] | None) -> native.MergeInfo:
+def _merged(
+    inputs: list[str], output: str, for_perf: tuple[int, int] | None = None
+) -> native.MergeInfo:
     added = _host(inputs)
     if for_perf:
         added["for_perf"] = for_perf
