@@ -6,10 +6,12 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
+# Without its cache Python compiles all modules again in each of some thousand commands.
+unexport PYTHONDONTWRITEBYTECODE
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-pure test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
-  clean install install-tests uninstall build samples packages site test-why
+  clean compiled install install-tests uninstall build samples packages site test-why
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
@@ -51,6 +53,10 @@ $(VENV)/.tested: $(VENV)/.built setup.cfg
 	  | $(PY) -m pip install --quiet --requirement /dev/stdin
 	@touch $@
 
+# A guest shares this checkout, but cannot write into it.
+compiled: $(VENV)/.built
+	@$(PY) -m compileall -q fusetools flame
+
 samples:
 	@$(MAKE) --question -C samples/fs >/dev/null 2>&1 || \
 	  { echo 'samples: compile the sample file system'; $(MAKE) --silent -C samples/fs; }
@@ -78,7 +84,7 @@ OF_KERNELS := live or filesystems or vm
 
 # Tests that record wait more than they compute: the rest uses the CPUs meanwhile. Second runs wait
 # for the lock: they are alone.
-test: install-tests samples $(VENV)/.tested
+test: install-tests samples compiled $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
@@ -108,7 +114,7 @@ test-busy: install-tests samples $(VENV)/.tested
 	tests/busy.sh $(PYTEST) --random-order
 	tests/busy.sh $(PYTEST) --random-order
 
-test-kernels: install-tests samples $(VENV)/.tested
+test-kernels: install-tests samples compiled $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all $(AGAIN)
 
 test-faults: install-tests samples $(VENV)/.tested
