@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from fusetools.errors import Error
 
 COMPARE = "pip install 'fusetools-trace[compare]'"
+FLEET = "pip install 'fusetools-trace[fleet]'"
 
 
 def need(package: str, why: str, fix: str) -> None:

@@ -152,6 +152,8 @@ class Code(str, Enum):
     COMPARED_BEST = "compared_best"
     COMPARED_ALIKE = "compared_alike"
     TOP_MOST = "top_most"
+    # Tables as Parquet
+    NO_TABLE = "no_table"
 
     # Findings: why callers waited
     DAEMON_SLEEPS = "daemon_sleeps"
@@ -1168,6 +1170,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "{callers} callers wait at once, {time_share} of it for {by} {label}",
         lambda words: f"{words['queue_share']} in the queue" if "queue_share" in words else "",
     ),
+    Code.NO_TABLE: ("no {table}", "{why}"),
     Code.DAEMON_SLEEPS: (_of_time, _sleeps),
     Code.DAEMON_LOCK: (_of_time, _lock),
     Code.DAEMON_WAITS_FOR_PROCESS: (_of_time, _for_process),

@@ -15,7 +15,7 @@ Requests and single calls are Arrow tables, for pyarrow, polars, pandas, DuckDB 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fusetools.results.cache import Cache
     from fusetools.results.count import Counts
     from fusetools.results.errors import Errors
-    from fusetools.results.export import Exported
+    from fusetools.results.export import Exported, Tables
     from fusetools.results.flame import Stacks
     from fusetools.results.graph import Graph, GraphCalls
     from fusetools.results.groups import Groups
@@ -251,6 +251,22 @@ class Recording:
         from fusetools.answers.export import export
 
         return export(self._source, Path(path), form, filters or Filters())
+
+    def tables(
+        self,
+        folder: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        key: str | None = None,
+        filters: Filters | None = None,
+    ) -> Tables:
+        """Write the tables as Parquet below a folder, for `fusetools fleet`.
+
+        ``labels``: further properties of the recording, such as its rack; ``key``: file of a key
+        that replaces paths and users by hashes. Needs pyarrow."""
+        from fusetools.answers.parquet import write
+
+        return write(self._source, folder, filters or Filters(), labels, key)
 
     def stacks(
         self,

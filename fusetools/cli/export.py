@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,17 @@ from fusetools.cli.options import FilterOptions, filters, opened, request_option
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from fusetools.answers.filters import Filters
+
 _BY_NAME = {".csv": "csv", ".json": "json", ".perfetto-trace": "perfetto", ".pftrace": "perfetto"}
+
+
+def label(value: str) -> tuple[str, str]:
+    """NAME=TEXT."""
+    match = re.fullmatch(r"([a-z][a-z0-9_]{0,31})=([^\x00-\x1f]{1,200})", value)
+    if not match:
+        raise click.BadParameter(f"{value!r} is not NAME=TEXT, for example rack=r07")
+    return match[1], match[2]
 
 
 @click.command()
@@ -20,15 +31,49 @@ _BY_NAME = {".csv": "csv", ".json": "json", ".perfetto-trace": "perfetto", ".pft
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["perfetto", "csv", "json"]),
-    help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json)."
-    "  [default: by FILE's name]",
+    type=click.Choice(["perfetto", "csv", "json", "parquet"]),
+    help="Write a trace for ui.perfetto.dev (perfetto), a row for each request (csv, json), or all "
+    "tables into a folder for fusetools fleet (parquet).  [default: by FILE's name]",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
-def command(path: str, form: str | None, output: str, **options: Unpack[FilterOptions]) -> None:
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="Write to FILE, - prints it; parquet: below the folder FILE.",
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    type=label,
+    metavar="NAME=TEXT",
+    help="Give the recording a property for --by of fusetools fleet, such as rack=r07 (parquet; "
+    "repeatable).",
+)
+@click.option(
+    "--anonymise",
+    "key",
+    metavar="KEYFILE",
+    help="Replace paths and users by hashes with the key in KEYFILE (parquet).",
+)
+def command(
+    path: str,
+    form: str | None,
+    output: str,
+    labels: tuple[tuple[str, str], ...],
+    key: str | None,
+    **options: Unpack[FilterOptions],
+) -> None:
     """Write every request, with all known facts, for other programs."""
     from fusetools.output import Output
 
+    if form == "parquet":
+        _tables(path, output, dict(labels), key, filters(options))
+        return
+    if labels or key:
+        used = "--label" if labels else "--anonymise"
+        raise click.UsageError(f"{used} needs --format parquet")
     if form is None:
         form = _BY_NAME.get(Path(output).suffix)
         if form is None:
@@ -44,3 +89,19 @@ def command(path: str, form: str | None, output: str, **options: Unpack[FilterOp
         click.echo(f"fusetools: {printable(output)}: {size}", err=True)
         if result.stateless:
             click.echo(f"  no states of threads: {printable(result.stateless)}", err=True)
+
+
+def _tables(
+    path: str, folder: str, labels: dict[str, str], key: str | None, chosen: Filters
+) -> None:
+    from fusetools.figures import plural
+    from fusetools.printable import printable
+
+    if folder == "-":
+        raise click.UsageError("--format parquet writes a folder: -o DIR")
+    result = opened(path).tables(folder, labels=labels, key=key, filters=chosen)
+    rows = ", ".join(plural(n, name[:-1]) for name, n in result.rows.items() if name != "sessions")
+    of = f"{printable(result.host)}, {result.date}"
+    click.echo(f"fusetools: {printable(folder)}: {rows} of {of}", err=True)
+    for missing in result.missing:
+        click.echo(f"  {printable(missing.text)}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.reasons import Reason
 from fusetools.results.facts import Facts
 
 
@@ -16,4 +17,19 @@ class Exported:
     path: str
     requests: int
     stateless: str
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables written as Parquet files below the folder ``path``.
+
+    ``rows``: number of rows by table; ``missing``: why other tables were not written.
+    """
+
+    path: str
+    host: str
+    date: str
+    rows: dict[str, int]
+    missing: tuple[Reason, ...]
     facts: Facts

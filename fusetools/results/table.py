@@ -22,6 +22,9 @@ Columns of the requests' table; those of the same name in `fusetools export` are
   (it was busy only for lack of a CPU), ``asleep_ns`` (it was being woken up); of the daemon's
   stage: ``blocked_ns``, ``runnable_ns``, ``elsewhere_ns`` (the thread had left the request to
   another one); of the others: ``stage_*_blocked_ns``, ``stage_*_runnable_ns``;
+- ``negative``: a lookup answered without an error and without an inode; ``whole_ns``: sum of the
+  stages; ``bucket`` and ``whole_bucket``: of ``duration_ns`` and ``whole_ns``, numbers of
+  fusetools.results.buckets;
 - the time of each mark: ``sys_enter_ns`` to ``callback_return_ns`` (requests/stitch/trace.rs).
 
 Columns of the calls' table: ``layer``, ``function``, ``begin_ns``, ``duration_ns``, ``pid``,

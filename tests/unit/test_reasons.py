@@ -72,6 +72,7 @@ SUBJECT: Mapping[str, Value] = {
     "signal": "SIGALRM",
     "side": "B",
     "label": "find",
+    "table": "waits",
 }
 FIGURES: Mapping[str, int | float] = {
     "functions": 1200,

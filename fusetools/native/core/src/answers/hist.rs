@@ -60,6 +60,17 @@ impl Serialize for Hist {
     }
 }
 
+/// Buckets of an octave in `bucket`.
+const BUCKETS: u64 = 128;
+
+/// Return the number of the log-linear bucket of a duration in tables: the duration itself below 2 * 128 ns, else 128
+/// buckets for each octave. A bucket's last value is less than 1 % above its first. Buckets are those of
+/// fusetools/results/buckets.py.
+pub(crate) fn bucket(ns: u64) -> u64 {
+    let shift = (ns / BUCKETS).max(1).ilog2();
+    u64::from(shift) * BUCKETS + (ns >> shift)
+}
+
 impl Default for Hist {
     fn default() -> Hist {
         Hist {

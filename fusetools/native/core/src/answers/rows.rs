@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::answers::hist::bucket;
 use crate::events::ABSENT;
-use crate::operations::Arch;
+use crate::operations::{Arch, Operation};
 use crate::requests::named::Known;
 use crate::requests::names::Path;
 use crate::requests::stitch::{Cut, Mark, Stage, Story, BETWEEN, FATES, MARKS, MARK_NAMES, STAGES};
@@ -89,12 +90,16 @@ const PLACES: usize = STAGES.len() + 1;
 const WIDTH: usize = COLUMNS.len() + PLACES + MARKS;
 
 /// Columns that only tables have. After them come the parts of the stages.
-const MORE: [(&str, Kind); 5] = [
+const MORE: [(&str, Kind); 9] = [
     ("mount", Kind::Text),
     ("opcode", Kind::Int),
     ("nth", Kind::Long),
     ("ring", Kind::Bool),
     ("until_ns", Kind::Long),
+    ("negative", Kind::Bool),
+    ("bucket", Kind::Int),
+    ("whole_ns", Kind::Long),
+    ("whole_bucket", Kind::Int),
 ];
 
 fn stage_names() -> impl Iterator<Item = &'static str> {
@@ -140,13 +145,14 @@ fn parts_of(stage: &str) -> &'static [(&'static str, usize)] {
 }
 
 /// Return the stages of a request, each at its place among `stage_names`. A stage that cannot be separated from the next
-/// has none: it is part of the next. The time since a refused answer is the reply's.
-fn stages(story: &Story) -> [Option<(Stage, u64)>; PLACES] {
+/// has none: it is part of the next. The time since a refused answer is the reply's. Also return their sum.
+fn stages(story: &Story) -> ([Option<(Stage, u64)>; PLACES], u64) {
     let mut found = [None; PLACES];
     if !story.counts() {
-        return found;
+        return (found, 0);
     }
-    for (stage, ns) in Cut::new(story).stages() {
+    let cut = Cut::new(story);
+    for (stage, ns) in cut.stages() {
         // `between` is after the first.
         let place = match stage.to {
             1 if !stage.resumed => 0,
@@ -154,7 +160,7 @@ fn stages(story: &Story) -> [Option<(Stage, u64)>; PLACES] {
         };
         found[usize::from(place)] = Some((stage, ns));
     }
-    found
+    (found, cut.total)
 }
 
 /// Request with the texts of its row.
@@ -163,6 +169,8 @@ pub(crate) struct Row<'a> {
     path: Option<Path>,
     syscall: String,
     stages: [Option<(Stage, u64)>; PLACES],
+    /// Sum of the stages in ns.
+    whole: u64,
 }
 
 impl<'a> Row<'a> {
@@ -171,11 +179,13 @@ impl<'a> Row<'a> {
             ABSENT => String::new(),
             number => arch.syscall(number),
         };
+        let (stages, whole) = stages(known.story);
         Row {
             known,
             path: known.path(),
             syscall,
-            stages: stages(known.story),
+            stages,
+            whole,
         }
     }
 
@@ -233,12 +243,20 @@ impl<'a> Row<'a> {
     ) -> impl Iterator<Item = Value<'b>> {
         let story = self.known.story;
         let mount = mounts.get(&story.connection);
+        let answered = story.at(Mark::End).is_some() && story.error == 0;
+        let lookup = answered && story.operation == Operation::LOOKUP;
+        let whole = story.counts().then_some(self.whole);
+        let bucketed = |ns: Option<u64>| ns.map_or(Value::None, |ns| Value::Number(bucket(ns)));
         let more: [Value<'_>; MORE.len()] = [
             mount.map_or(Value::None, |path| Value::text(path)),
             Value::known_number(story.opcode),
             Value::Number(story.nth.into()),
             Value::Truth(story.ring),
             Value::known_number(story.until),
+            Value::Truth(lookup && self.known.is_negative()),
+            bucketed(story.duration()),
+            whole.map_or(Value::None, Value::Number),
+            bucketed(whole),
         ];
         let parts = stage_names()
             .zip(self.stages)
