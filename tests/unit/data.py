@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(os.environ.get("FUSETOOLS_DATA", Path(__file__).parents[2].parent / "shared/data"))
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("FUSETOOLS_DATA", ROOT.parent / "shared/data"))
 
 
 def find(name: str) -> Path:
@@ -26,3 +27,14 @@ def unpack(name: str, to: Path) -> Path:
         pytest.skip("no zstd")
     subprocess.run(["zstd", "--quiet", "--decompress", str(source), "-o", str(to)], check=True)
     return to
+
+
+def example(name: str) -> Path:
+    """Return an example program of the core, built."""
+    if shutil.which("cargo") is None:
+        pytest.skip("no cargo on this host")
+    # Without the package, cargo builds it again with the features of all packages.
+    command = ["cargo", "build", "--quiet", "--release", "--package", "fusetools-core"]
+    subprocess.run([*command, "--example", name], cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release" / "examples" / name

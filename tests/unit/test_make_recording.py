@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
+import data
 import pytest
 import test_merge as merge
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
 def make_recording() -> Path:
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo on this host")
-    command = ["cargo", "build", "--quiet", "--release", "--example", "make_recording"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / "make_recording"
+    return data.example("make_recording")
 
 
 @merge.needs_perf

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import data
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("FUSETOOLS_DATA", ROOT.parent / "shared" / "data"))
+DATA = data.FOLDER
 RECORDINGS = [
     "cernvmfs-6.1/perf.data.zst",
     *(
@@ -44,12 +44,7 @@ needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="this host 
 @pytest.fixture(scope="session")
 def dump() -> Path:
     """The reader's example program that prints a recording."""
-    if shutil.which("cargo") is None:
-        pytest.skip("no cargo on this host")
-    command = ["cargo", "build", "--quiet", "--release", "--package", "fusetools-core"]
-    subprocess.run([*command, "--example", "dump"], cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / "dump"
+    return data.example("dump")
 
 
 @pytest.fixture(
