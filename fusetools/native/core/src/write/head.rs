@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use super::older::Older;
+use super::older::{Holds, Older};
 use super::stacks::{copied, MEMORY};
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
@@ -105,17 +105,14 @@ impl Event {
             0
         }
     }
-    pub(super) fn sample_type(&self) -> u64 {
-        self.u64(24)
+    fn holds(&self) -> Holds {
+        Holds {
+            sample_type: self.u64(24),
+            read_format: self.read_format(),
+            branch_sample_type: self.u64(72),
+        }
     }
-    #[cfg(test)]
-    pub(super) fn set_sample_type(&mut self, bits: u64) {
-        self.set(24, &bits.to_le_bytes());
-    }
-    pub(super) fn branch_sample_type(&self) -> u64 {
-        self.u64(72)
-    }
-    pub(super) fn read_format(&self) -> u64 {
+    fn read_format(&self) -> u64 {
         self.u64(32)
     }
     fn sample_id_all(&self) -> bool {
@@ -408,7 +405,7 @@ impl<'a> Head<'a> {
         let read_format = self.events.first().map_or(0, Event::read_format);
         for event in &mut self.events {
             if let Some(older) = older {
-                older.check(event)?;
+                older.check(&event.name, event.holds())?;
             }
             if event.read_format() == 0 {
                 event.set(32, &read_format.to_le_bytes());

@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::head::Event;
 use crate::error::Error;
 use crate::format::record::{self, bit, u32_at};
 
@@ -71,6 +70,14 @@ const BEFORE_AUX: [(u64, Version); 3] = [(1 << 21, (5, 7)), (1 << 22, (5, 11)), 
 const HW_INDEX: u64 = 1 << 17;
 const COUNTERS: u64 = 1 << 19;
 
+/// Bits of an event's attr that tell what its samples hold.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Holds {
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub branch_sample_type: u64,
+}
+
 /// A file for an older perf.
 pub(super) struct Older {
     version: Version,
@@ -102,16 +109,16 @@ impl Older {
     }
 
     /// Refuse an event whose samples this perf would read wrongly.
-    pub(super) fn check(&self, event: &Event) -> Result<(), Error> {
-        let has = |bits: u64| event.sample_type() & bits != 0;
-        let branches = event.branch_sample_type();
+    pub(super) fn check(&self, event: &str, of: Holds) -> Result<(), Error> {
+        let has = |bits: u64| of.sample_type & bits != 0;
+        let branches = of.branch_sample_type;
         let before_aux = BEFORE_AUX
             .iter()
             .any(|(bit, since)| has(*bit) && self.version < *since);
         let refused = [
             (has(WEIGHT_STRUCT), (5, 12), "WEIGHT_STRUCT"),
             (
-                has(bit::READ) && event.read_format() & bit::READ_LOST != 0,
+                has(bit::READ) && of.read_format & bit::READ_LOST != 0,
                 (6, 1),
                 "FORMAT_LOST",
             ),
@@ -132,8 +139,7 @@ impl Older {
             .find(|(used, since, _)| *used && self.version < *since);
         match found {
             Some((_, (major, minor), what)) => Err(Error::mismatch(format!(
-                "samples of {} have {what}, which perf before {major}.{minor} reads wrongly",
-                event.name()
+                "samples of {event} have {what}, which perf before {major}.{minor} reads wrongly"
             ))),
             None => Ok(()),
         }
@@ -273,13 +279,32 @@ mod tests {
 
     #[test]
     fn what_would_be_read_wrongly_is_refused() {
-        let mut event = Event::tracepoint("a:b", 1, 1, None, true);
-        let refused = |event: &Event, version| Older::new(version).unwrap().check(event).is_err();
-        assert!(!refused(&event, OLDEST));
-        event.set_sample_type(event.sample_type() | WEIGHT_STRUCT);
-        assert!(refused(&event, (5, 11)) && !refused(&event, (5, 12)));
-        event.set_sample_type(AUX | BEFORE_AUX[0].0);
-        assert!(refused(&event, (5, 6)) && !refused(&event, (5, 7)));
+        let refused = |sample_type, read_format, branch_sample_type, version| {
+            let of = Holds {
+                sample_type,
+                read_format,
+                branch_sample_type,
+            };
+            Older::new(version).unwrap().check("a:b", of).is_err()
+        };
+        assert!(!refused(
+            bit::IP | bit::READ | bit::BRANCH_STACK,
+            0,
+            0,
+            OLDEST
+        ));
+        for (sample_type, read_format, branches, since) in [
+            (WEIGHT_STRUCT, 0, 0, (5, 12)),
+            (AUX | BEFORE_AUX[0].0, 0, 0, (5, 7)),
+            (AUX | BEFORE_AUX[1].0, 0, 0, (5, 11)),
+            (bit::READ, bit::READ_LOST, 0, (6, 1)),
+            (bit::BRANCH_STACK, 0, HW_INDEX, (5, 7)),
+            (bit::BRANCH_STACK, 0, COUNTERS, (6, 8)),
+        ] {
+            let before = (since.0, since.1 - 1);
+            assert!(refused(sample_type, read_format, branches, before));
+            assert!(!refused(sample_type, read_format, branches, since));
+        }
         assert!(Older::new((4, 0)).is_err());
     }
 }
