@@ -656,6 +656,12 @@ def _of_time(words: Words) -> str:
     return f"{words['time_share']} of the callers' waiting is {_at(words)}{_others(words)}"
 
 
+def _none_free(threads: int) -> str:
+    if threads < 2:
+        return "its only thread was at work" if threads else "no thread was free"
+    return f"none of {threads:,} threads was free"
+
+
 def _each(words: Words) -> str:
     which = f"{words['operation']} request" if words.get("others") else "request"
     requests = f"{words['requests']} of {words.counted('of', which)}"
@@ -1201,9 +1207,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.SLOW_DISK: (_of_time, _disk),
     Code.FEW_THREADS: (
         "for {time_share} of the callers' waiting no thread of {daemon} was free",
+        # The threads may work on requests that nobody waits for, or still after a reply.
         lambda words: (
-            f"{words.counted('callers', 'caller')} waited for "
-            f"{words.counted('threads', 'thread')}, all at work"
+            f"{words.counted('callers', 'caller')} waited while "
+            + _none_free(int(words.reason.figures.get("threads", 0)))
         ),
     ),
     Code.CPU_QUOTA: (

@@ -244,6 +244,19 @@ def _event(event: Event, stack_bytes: int, by_ftrace: bool, threads: Threads) ->
     return [*argv, "--exclude-perf"]
 
 
+# Beginnings of the lines of perf's warnings: perf records in spite of them, or refuses for another
+# reason.
+_WARNINGS = (
+    "Warning:",
+    "WARNING:",
+    "check /proc/sys/kernel/kptr_restrict",
+    "Samples in kernel ",
+    "file is not found in the buildid cache",
+    "If some relocation was applied",
+    "even with a suitable vmlinux",
+)
+
+
 class Refused(Error):
     """perf does not begin to record."""
 
@@ -251,7 +264,7 @@ class Refused(Error):
 class Perf(Program):
     """A `perf record` (or `perf stat`) that has opened its events and waits."""
 
-    noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
+    noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", *_WARNINGS)
     again = 1.0  # while it begins a signal is lost at times: it was waited for until SIGTERM
 
     def __init__(self, directory: Path) -> None:
@@ -297,7 +310,10 @@ class Perf(Program):
     def enable(self) -> None:
         """Switch the events on. Raise Refused if perf could not open them."""
         if not self.tell("enable"):
-            raise Refused("perf cannot record", self.complaint() or "it does not answer")
+            why = self.complaint() or "it does not answer"
+            # The kernel's limit of locked memory, which CAP_IPC_LOCK lifts.
+            fix = "fusetools doctor" if why.startswith("Permission error mapping pages") else ""
+            raise Refused("perf cannot record", why, fix)
 
     def pause(self) -> None:
         """Switch the events off."""

@@ -31,6 +31,7 @@ HOST = Files(Path("/"))
 SLICE = 256  # threads of a process that are examined before it is another process's turn
 # Descriptors per look, the first and later ones: a daemon opens its device early
 FEW, MANY = 128, 1024
+GLANCES = 20  # glances at a running thread's call before it is looked at
 AWAKE = 0.15  # seconds of repeated looks at a running thread, without waits for a CPU
 SERVES = "fuse_dev_do_read"  # functions in which a daemon's thread waits for a request
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h
@@ -407,10 +408,7 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     stat = parse_stat(text(f"{place}/stat"))
     if not stat:
         return pid, tid, None
-    status = text(f"{place}/status")
-    switches = re.findall(r"ctxt_switches:\s*([0-9]+)", status)
-    stack = _functions(place)
-    wchan = text(f"{place}/wchan") if stat.state in "SD" else ""
+    # Read the call next: a thread that polls is awake again soon.
     number: int | None = None
     arguments: list[int] = []
     sp = pc = None
@@ -421,6 +419,10 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
         arguments = values[:6] if number >= 0 else []
         if len(values) >= 2:
             sp, pc = values[-2:]
+    stack = _functions(place)
+    wchan = text(f"{place}/wchan") if stat.state in "SD" else ""
+    status = text(f"{place}/status")
+    switches = re.findall(r"ctxt_switches:\s*([0-9]+)", status)
     row: TaskRow = {
         "comm": stat.comm,
         "state": stat.state,
@@ -436,20 +438,29 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     return pid, tid, row
 
 
+def sleeps(row: TaskRow) -> bool:
+    """Return whether a thread slept while its row was read, as far as the row shows."""
+    return row["state"] in "SD" and row["syscall"][0] is not None
+
+
 def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     """Return a thread as task() does, at a moment when it sleeps, if it soon does.
 
-    A thread that polls a thousand times a second mostly appears as running or just woken. On a busy
-    host it waits for a CPU after each poll, and this process does so between two looks: such waits
+    A thread that polls a thousand times a second mostly appears as running or just woken, and its
+    sleep is hardly longer than task(): glance at its call until it has one. On a busy host the
+    thread waits for a CPU after each poll, and this process does so between two looks: such waits
     extend the looks up to BUSY times.
     """
-    _, thread = item
+    pid, thread = item
+    call = f"/proc/{pid}/task/{thread}/syscall"
     begin, before, limit = time.monotonic(), waited_for_cpu(thread), Limit(AWAKE)
     while True:
+        for _ in range(GLANCES):
+            if not text(call).startswith("running"):
+                break
         pid, tid, row = task(item)
-        asleep = row is None or (row["state"] in "SD" and row["syscall"][0] is not None)
         end = min(limit.end() + waited_for_cpu(thread) - before, begin + BUSY * AWAKE)
-        if asleep or time.monotonic() > end:
+        if row is None or sleeps(row) or time.monotonic() > end:
             return pid, tid, row
         time.sleep(0.0003)
 

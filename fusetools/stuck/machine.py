@@ -342,7 +342,7 @@ class _Reader(Asker):
         awake = [
             (pid, tid)
             for pid, tid, row in rows
-            if pid in self.near and row["state"] in "RS" and row["syscall"][0] is None
+            if pid in self.near and row["state"] in "RS" and not children.sleeps(row)
         ]
         limit, patience = self.limit.part(CALLS), BUSY * children.AWAKE + PATIENCE
         looks = each(awake[:MOST_AWAKE], children.task_asleep, patience, limit)

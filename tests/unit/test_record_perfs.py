@@ -62,3 +62,29 @@ def test_a_recording_goes_on_when_its_daemons_end(
 
 def test_overwriting_buffers_are_lost_when_perf_ends() -> None:
     assert Overwriting.complete is False
+
+
+PAGES = "Permission error mapping pages."
+
+
+def test_the_reason_of_perf_is_no_warning(tmp_path: Path) -> None:
+    """As perf 6.1 writes it where it lacks CAP_SYSLOG and CAP_IPC_LOCK."""
+    said = """
+WARNING: Kernel address maps (/proc/{kallsyms,modules}) are restricted,
+check /proc/sys/kernel/kptr_restrict and /proc/sys/kernel/perf_event_paranoid.
+
+Samples in kernel functions may not be resolved if a suitable vmlinux
+file is not found in the buildid cache or in the vmlinux path.
+
+Samples in kernel modules won't be resolved at all.
+
+If some relocation was applied (e.g. kexec) symbols may be misresolved
+even with a suitable vmlinux or kallsyms file.
+"""
+    for name, more, reason in (("warns", "", ""), ("refuses", f"{PAGES}\nConsider less.\n", PAGES)):
+        (tmp_path / "said").write_text(said + more)
+        perf = _Perf(tmp_path / name, f"cat {tmp_path}/said")
+        assert perf.process is not None
+        perf.process.wait()
+        assert perf.complaint() == reason
+        perf.close()

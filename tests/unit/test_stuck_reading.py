@@ -412,6 +412,30 @@ def test_the_age_of_a_thread_without_a_stamp(
     assert found.age == age
 
 
+def test_a_thread_that_woke_up_while_it_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state is that of one moment, its call that of another: look at it again."""
+
+    def row(state: str, number: int | None) -> dict[str, object]:
+        call = (number, [0] * 6, 1 << 40, 1 << 40) if number is not None else (None, [], None, None)
+        return {
+            **{"comm": "cvmfs2", "wchan": "", "stack": [], "syscall": call, "switches": 7},
+            **{"ran": None, "cpu": 0, "tracer": 0, "killed": False, "state": state},
+        }
+
+    firsts = {501: ("R", 7), 502: ("S", None), 503: ("R", None), 504: ("S", 7)}
+    monkeypatch.setattr(children, "task", lambda item: (*item, row(*firsts[item[1]])))
+    monkeypatch.setattr(children, "task_asleep", lambda item: (*item, row("S", 35)))
+    reader = machine._Reader(30)
+    reader.machine, reader.near = "x86_64", {500}
+    monkeypatch.setattr(reader, "_arguments", lambda tasks, _: [task for task, *_ in tasks])
+    process = Process(500, 1, "cvmfs2", "S", threads=tuple(firsts))
+    found = reader._tasks([(500, tid) for tid in firsts], {500: process})
+    assert {task.tid: (task.state, task.call) for task in found} == {
+        **dict.fromkeys((501, 502, 503), ("S", "nanosleep")),
+        504: ("S", "poll"),
+    }
+
+
 def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     info = "SqMask:\t0xf\nUserFiles:\t{}\n{}UserBufs:\t0\nPollList:\n  op=6, task_works=0\n"
     with_fuse = info.format(1, "    0: /dev/fuse\n")
