@@ -253,7 +253,7 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
     moved = [unique for unique in delays if slowest[unique]["handed"]]
-    if of.fs.name not in SPAWNS:
+    if of.fs.name not in MOVES:  # Go's scheduler may move them all
         assert len(moved) < len(delays), moved
 
 
@@ -357,7 +357,13 @@ def test_slow_names_no_wrong_file(of: Recorded) -> None:
 UNSEEN_WRITES = ("fuse-overlayfs", "pyfuse3")
 
 
-@only(lambda fs: fs.writes and ((fs.names and fs.name not in UNSEEN_WRITES) or fs.name in MOVES))
+# One probe of bazil.org/fuse takes the requests of all operations, and so no sizes.
+@only(
+    lambda fs: (
+        fs.writes
+        and ((fs.names and fs.name not in UNSEEN_WRITES) or fs.name in set(MOVES) - set(SPAWNS))
+    )
+)
 def test_writes_name_their_file_and_size(of: Recorded) -> None:
     """libfuse passes these writes on without the request's number; their length is the kernel's."""
     writes = [row for row in of.rows() if row["operation"] == "write" and row["end_ns"]]
