@@ -332,8 +332,7 @@ class _Reader(Asker):
     ) -> list[Task]:
         tasks: list[_Called] = []
         undated: dict[int, int] = {}
-        begin = time.monotonic()
-        self.dated = self.dated or begin
+        self.dated = self.dated or time.monotonic()  # all ages refer to the first looks
         rows = [
             (pid, tid, row)
             for pid, tid, row in self.each(wanted, children.task, TASKS, self.hidden)
@@ -350,7 +349,7 @@ class _Reader(Asker):
         rows = [(pid, tid, again.get(tid) or row) for pid, tid, row in rows]
         cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
         clocks = {
-            cpu: clock - (at - begin) * 1e3
+            cpu: clock - (at - self.dated) * 1e3
             for cpu, at, clock in self.each(cpus, children.clock, CALLS)
         }
         for pid, tid, row in rows:

@@ -436,6 +436,26 @@ def test_a_thread_that_woke_up_while_it_was_looked_at(monkeypatch: pytest.Monkey
     }
 
 
+def test_ages_refer_to_the_first_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at further threads come later, on a busy host by seconds; ages are compared."""
+    now = 100.0
+    row = {
+        **{"comm": "x", "state": "S", "wchan": "", "stack": [], "syscall": (7, [0] * 6, 0, 0)},
+        **{"ran": 97_000.0, "switches": 7, "cpu": 0, "tracer": 0, "killed": False},
+    }
+    monkeypatch.setattr(children, "task", lambda item: (*item, row))
+    monkeypatch.setattr(children, "clock", lambda cpu: (int(cpu), now, now * 1e3))
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reader = machine._Reader(30)
+    monkeypatch.setattr(reader, "each", asked)
+    monkeypatch.setattr(reader, "_arguments", lambda tasks, _: [task for task, *_ in tasks])
+    processes = {pid: Process(pid, 1, "x", "S", threads=(pid,)) for pid in (500, 600)}
+    (first,) = reader._tasks([(500, 500)], processes)
+    now += 2
+    (further,) = reader._tasks([(600, 600)], processes)
+    assert (first.age, further.age) == (3.0, 3.0)
+
+
 def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     info = "SqMask:\t0xf\nUserFiles:\t{}\n{}UserBufs:\t0\nPollList:\n  op=6, task_works=0\n"
     with_fuse = info.format(1, "    0: /dev/fuse\n")
