@@ -566,6 +566,37 @@ class Why(Answer):
 class Export(Answer):
     rows: int
 
+class Distribution(TypedDict):
+    # `sum` in ns; number of durations by the smallest n of which 2^n us (`classic`; 27: any) or
+    # 2^(n/8) s (`native`) is not exceeded; `zeros`: durations of 0 ns, in no native bucket
+    count: int
+    sum: int
+    classic: dict[int, int]
+    native: dict[int, int]
+    zeros: int
+
+class Measured(TypedDict):
+    # `queue` and `daemon`: of requests with a known begin in the daemon; `errors`: by errno
+    connection: int
+    operation: str
+    whole: Distribution
+    queue: Distribution
+    daemon: Distribution
+    bytes: int
+    errors: dict[int, int]
+
+class Pending(TypedDict):
+    # `queued`: requests that no thread of the daemon has begun, None: unknown; `oldest`: ns
+    connection: int
+    requests: int
+    queued: int | None
+    oldest: int
+
+class Metrics(TypedDict):
+    measured: tuple[Measured, ...]
+    in_flight: tuple[Pending, ...]
+    left_out: int
+
 class Interval(TypedDict):
     # Row, with `connection` and sums of ns: `total`, `waited`, `queue`, `daemon`; `queued`: number
     # of requests in the last two
@@ -926,6 +957,10 @@ class Now:
     def under_way(self, least: int, most: int) -> tuple[list[tuple[NamedRequest, bool]], int]:
         """Return requests in flight for ``least`` ns or longer, oldest first, and the number of any
         age. Each request comes with whether its end may be among lost events."""
+
+    def measure(self) -> Metrics:
+        """Return distributions of the requests that ended since the last call, and those in
+        flight. It takes what take() would."""
 
     def take(
         self, by: str, sort: str, most: int, contains: str, labels: dict[int, str]

@@ -8,6 +8,7 @@ from fusetools.errors import Error
 
 COMPARE = "pip install 'fusetools-trace[compare]'"
 FLEET = "pip install 'fusetools-trace[fleet]'"
+SERVE = "pip install 'fusetools-trace[serve]'"
 
 
 def need(package: str, why: str, fix: str) -> None:

@@ -232,6 +232,11 @@ class Output:
             except ValueError as error:
                 raise self._refused(str(error)) from error
 
+    def remove(self) -> None:
+        """Remove the target, if there is one."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.name, dir_fd=self.directory)
+
     def size(self) -> int:
         """Return the size of the written file in bytes, 0 if there is none."""
         there = self._there()

@@ -25,6 +25,8 @@ tests=(
   shellcheck                  # checks the scripts that `script` prints
   chromium-driver:chromedriver  # looks at pages
   fonts-dejavu-core           # … and reads what is written there
+  openssl                     # certificates for `serve`
+  prometheus                  # scrapes `serve`; promtool tests the alert rules
   poppler-utils:pdftoppm      # … also on paper
   qemu-system-x86:qemu-system-x86_64   # other kernels
   strace                      # the reference of system calls' counts
@@ -94,9 +96,11 @@ else
   missing=("${others[@]}")
   as_root apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
   # The tests start their own server.
-  case " ${missing[*]} " in
-    *" debuginfod "*) as_root systemctl disable --quiet --now debuginfod 2>/dev/null || true ;;
-  esac
+  for package in debuginfod prometheus; do
+    case " ${missing[*]} " in
+      *" $package "*) as_root systemctl disable --quiet --now "$package" 2>/dev/null || true ;;
+    esac
+  done
 fi
 recent_rust || { say "no Rust 1.85 or newer: https://rustup.rs" >&2; exit 1; }
 

@@ -38,6 +38,7 @@ reading
 problems
 gallery
 comparison
+docs/monitoring
 docs/containers
 docs/python
 ```

@@ -30,6 +30,7 @@ COMMANDS = {
     "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "top": "Show which operations, processes and files keep FUSE mounts busy at this moment.",
     "trace": "Print requests as they end: operation, file, caller, time and error.",
+    "serve": "Serve the activity on FUSE mounts to Prometheus and OpenTelemetry, always on.",
     "why": "Print why callers waited: one to five findings, most important first.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
@@ -55,7 +56,18 @@ COMMANDS = {
     "clean": "Remove what a killed recording left in the kernel.",
 }
 # Commands that work as root, as `count --live` does: what they inherit must not change them.
-BY_ROOT = {"doctor", "record", "snap", "stuck", "top", "trace", "sweep", "overhead", "clean"}
+BY_ROOT = {
+    "doctor",
+    "record",
+    "snap",
+    "stuck",
+    "top",
+    "trace",
+    "serve",
+    "sweep",
+    "overhead",
+    "clean",
+}
 
 
 class Failure(click.ClickException):

@@ -21,7 +21,7 @@ LAYERS = (
     ("errors", "names", "printable", "patterns", "figures"),
     ("core", "csvfile", "extras", "reasons"),
     ("host",),
-    ("output", "session"),
+    ("output", "session", "web"),
     ("plan",),
     ("results",),
     ("record", "answers"),

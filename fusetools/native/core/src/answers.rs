@@ -9,6 +9,7 @@ pub mod flame;
 pub mod groups;
 pub mod heat;
 pub mod hist;
+pub mod metrics;
 pub mod now;
 pub mod offcpu;
 pub mod outcomes;

@@ -186,6 +186,65 @@ fn sums_count_ended_requests() {
     assert_eq!(now.take(&view).total.requests, 0);
 }
 
+#[test]
+fn distributions_count_what_the_sums_count() {
+    let wanted = Wanted {
+        operations: Operations::default(),
+        least: 0,
+        path: None,
+    };
+    let mut now = Now::new(
+        catalogue(),
+        Filters::default(),
+        Vec::new(),
+        true,
+        Some(wanted),
+    );
+    now.feed(&requests().pipe()).unwrap();
+    now.complete(1_000_000);
+    let durations: Vec<u64> = now.lines().iter().map(|line| line.duration).collect();
+    let metrics = now.measure();
+    let whole: Vec<_> = metrics.measured.iter().map(|m| &m.whole).collect();
+    assert_eq!(whole.iter().map(|w| w.count).sum::<u64>(), 180);
+    assert_eq!(
+        whole.iter().map(|w| w.sum).sum::<u64>(),
+        durations.iter().sum()
+    );
+    for bucket in 0..=27 {
+        let counted: u64 = whole.iter().filter_map(|w| w.classic.get(&bucket)).sum();
+        let above = (bucket > 0).then(|| 1_000u64 << (bucket - 1));
+        let inside = |ns: &&u64| above.is_none_or(|above| **ns > above) && **ns <= 1_000 << bucket;
+        assert_eq!(
+            counted,
+            durations.iter().filter(inside).count() as u64,
+            "{bucket}"
+        );
+    }
+    for one in &metrics.measured {
+        assert_eq!(one.whole.native.values().sum::<u64>(), one.whole.count);
+        assert_eq!(
+            (one.connection, one.queue.count, one.daemon.count),
+            (45, 0, 0)
+        );
+    }
+    let mut errors = [0; 4];
+    for (error, number) in metrics.measured.iter().flat_map(|m| &m.errors) {
+        errors[*error as usize] += number;
+    }
+    let expected = |rest| (1..=200).filter(|n| n % 10 > 0 && n % 4 == rest).count() as u64;
+    assert_eq!(errors, [0, expected(1), expected(2), expected(3)]);
+    // Those in flight, of which the oldest is the tenth; nothing tells when the daemon begins.
+    let [flight] = &metrics.in_flight[..] else {
+        panic!()
+    };
+    assert_eq!(
+        (flight.requests, flight.queued, flight.oldest),
+        (20, None, 990_000)
+    );
+    // Each request counts once.
+    assert_eq!(now.measure().measured, []);
+}
+
 /// A hung mount has callers that only wait.
 #[test]
 fn waiting_callers_have_a_name() {

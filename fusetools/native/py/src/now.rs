@@ -113,6 +113,12 @@ impl Now {
         (rows.collect(), all)
     }
 
+    fn measure<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let inner = &mut self.inner;
+        let metrics = py.detach(|| inner.measure());
+        python(py, &metrics)
+    }
+
     fn take<'py>(
         &mut self,
         py: Python<'py>,

@@ -1,10 +1,11 @@
 //! Activity of mounts at this moment: requests as they end, from the stream that perf writes to a pipe.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::answers::metrics::{InFlight, Measured, Metrics};
 use crate::answers::slowest::NamedRequest;
 use crate::error::Error;
 use crate::events::{Batch, Layer, Meaning, Side, ABSENT};
@@ -292,6 +293,8 @@ pub struct Now {
     ended: Option<Ended>,
     upto: u64,
     holds: bool,
+    /// Operations of which the begin in the daemon was seen, by connection.
+    begun: FxHashSet<(u64, Operation)>,
 }
 
 impl Now {
@@ -329,6 +332,7 @@ impl Now {
             }),
             upto: 0,
             holds: false,
+            begun: FxHashSet::default(),
         }
     }
 
@@ -491,6 +495,46 @@ impl Now {
         (rows.collect(), all)
     }
 
+    /// Return the requests that ended since the last time, and those in flight. It takes what `take` would.
+    pub fn measure(&mut self) -> Metrics {
+        let mut in_flight: BTreeMap<u64, InFlight> = BTreeMap::new();
+        let rows = self.ended().and_then(|ended| ended.rows.as_mut());
+        let rows = rows.map(std::mem::take).unwrap_or_default();
+        let begun = rows.iter().filter(|row| row.queue != ABSENT);
+        let begun = begun.map(|row| (row.connection, row.operation));
+        self.begun.extend(begun);
+        if let Some(observer) = &self.observer {
+            observer.under_way(|known, unsure| {
+                let story = known.story;
+                let row = in_flight.entry(story.connection).or_insert(InFlight {
+                    connection: story.connection,
+                    ..InFlight::default()
+                });
+                if unsure {
+                    return;
+                }
+                row.requests += 1;
+                let begin = story.at(Mark::Begin).unwrap_or(self.upto);
+                row.oldest = row.oldest.max(self.upto.saturating_sub(begin));
+                if self.begun.contains(&(story.connection, story.operation)) {
+                    let begun = story.at(Mark::CallbackEnter).or(story.at(Mark::Read));
+                    *row.queued.get_or_insert(0) += u64::from(begun.is_none());
+                }
+            });
+        }
+        let Some(ended) = self.ended() else {
+            return Metrics::default();
+        };
+        ended.paths.clear();
+        ended.numbers.clear();
+        ended.comms.clear();
+        Metrics {
+            measured: measured(&rows),
+            in_flight: in_flight.into_values().collect(),
+            left_out: std::mem::take(&mut ended.left_out),
+        }
+    }
+
     /// Return the sums since the last time.
     pub fn take(&mut self, view: &View<'_>) -> Interval {
         let mut under_way: Vec<Row> = Vec::new();
@@ -534,6 +578,31 @@ impl Now {
             ..sums.interval(rows, &under_way)
         }
     }
+}
+
+/// Return the rows by connection and operation.
+fn measured(rows: &[Row]) -> Vec<Measured> {
+    let mut groups: BTreeMap<(u64, u64), Measured> = BTreeMap::new();
+    for row in rows {
+        let key = (row.connection, row.operation.place());
+        let group = groups.entry(key).or_insert_with(|| Measured {
+            connection: row.connection,
+            operation: row.operation.name(),
+            ..Measured::default()
+        });
+        group.whole.add(row.duration);
+        if row.queue != ABSENT {
+            group.queue.add(row.queue);
+            group.daemon.add(row.duration - row.queue);
+        }
+        if row.bytes != ABSENT {
+            group.bytes = group.bytes.saturating_add(row.bytes);
+        }
+        if row.error != 0 {
+            *group.errors.entry(row.error.saturating_neg()).or_default() += 1;
+        }
+    }
+    groups.into_values().collect()
 }
 
 /// Drop the events of other daemons that run the same library.
