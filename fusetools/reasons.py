@@ -84,6 +84,7 @@ class Code(str, Enum):
     NO_SCHED_SWITCH = "no_sched_switch"
     NO_RAW_SYSCALLS = "no_raw_syscalls"
     NO_COPIES_APART = "no_copies_apart"
+    NO_CONTROL = "no_control"
     TOO_MANY_THREADS = "too_many_threads"
     SWITCHES_MISSING = "switches_missing"
     LOW_DETAIL = "low_detail"
@@ -978,6 +979,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.NO_COPIES_APART: (
         "copies of the workload's stacks",
         "ftrace cannot record the events apart from their stacks here",
+    ),
+    Code.NO_CONTROL: (
+        "what an event costs",
+        "perf {version} takes no commands while it records (--control, perf 5.10 and later)",
     ),
     Code.TOO_MANY_THREADS: (
         "copies of the daemon's stacks",

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from fusetools.figures import plural
-from fusetools.host.facts import VIRTIOFS, HostFacts, Mount
+from fusetools.host.facts import VIRTIOFS, HostFacts, Mount, Tool
 from fusetools.plan.ftrace import by_perf
 from fusetools.reasons import Code, Reason
 
@@ -26,6 +26,7 @@ INSTALLERS = (
     ("alpine", "apk add", "perf"),
 )
 
+NEWER_PERF = "install perf 5.10 or later: any perf runs on any kernel"
 NO_UPROBES = Reason(
     Code.NO_UPROBES, fix="boot a kernel built with CONFIG_UPROBE_EVENTS=y", layer="daemon"
 )
@@ -119,9 +120,12 @@ def _events(facts: HostFacts) -> str:
         return facts.perf_why or "perf is not installed"
     if facts.tracefs is None:
         return "tracefs is not readable"
-    if not facts.perf_can_record:
-        return "perf may not record"
-    return "" if "--control" in facts.perf.options else "perf is too old: it has no --control"
+    return "" if facts.perf_can_record else "perf may not record"
+
+
+def steerable(perf: Tool | None) -> bool:
+    """Return whether perf takes commands while it records (perf 5.10 and later)."""
+    return perf is None or "--control" in perf.options
 
 
 def _probes(facts: HostFacts) -> str:
@@ -220,6 +224,12 @@ def _advice(facts: HostFacts) -> list[Advice]:
         if facts.capabilities and name not in facts.capabilities:
             fix = f"run the container with --cap-add {name[len('cap_') :].upper()}"
             advice.append(Advice(f"this root lacks {name.upper()}: {effect}", fix, False))
+    if facts.perf and facts.perf_can_record and not steerable(facts.perf):
+        problem = (
+            f"perf {facts.perf.version} takes no commands while it records: no top, no trace, no "
+            "count --live; record measures less of what it costs"
+        )
+        advice.append(Advice(problem, NEWER_PERF, False))
     if facts.trace_cmd is None:
         problem = "trace-cmd is not installed: no function_graph"
         advice.append(Advice(problem, installs(facts, "trace-cmd"), False))
@@ -276,9 +286,6 @@ def _perf_advice(facts: HostFacts) -> Advice:
     if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
         problem = f"perf cannot record ({facts.perf_why}): this root lacks CAP_PERFMON"
         return Advice(problem, _PRIVILEGED, True)
-    if facts.perf and facts.perf_can_record:
-        problem = f"perf {facts.perf.version} has no --control (perf 5.10 and later have)"
-        return Advice(problem, "install a newer perf: any runs on any kernel", True)
     return Advice(
         f"perf cannot record: {facts.perf_why}",
         "perf record -a -e sched:sched_switch -o /dev/null true   # says more",

@@ -14,6 +14,7 @@ from fusetools.host.facts import HostFacts, Mount
 from fusetools.names import CALIBRATION
 from fusetools.plan import kernel, tasks
 from fusetools.plan.callbacks import Callbacks
+from fusetools.plan.capabilities import steerable
 from fusetools.plan.daemons import is_32bit, needs_copies
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.ftrace import OF_BOTH, by_name, by_perf
@@ -126,6 +127,7 @@ def situation(
         by_pid=by_pid,
         ftrace=ftrace,
         in_part=ftrace
+        and steerable(facts.perf)
         and (options.detail, options.call_graph) == ("stacks", "auto")
         and by_name(facts),
         missing=tuple(missing),

@@ -17,12 +17,13 @@ from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Library
 from fusetools.names import CALIBRATION, STACK_BYTES
 from fusetools.plan.callbacks import Symbols, callbacks
+from fusetools.plan.capabilities import NEWER_PERF, steerable
 from fusetools.plan.collectors import CLOCK, COLLECTORS, SWITCH, situation
 from fusetools.plan.daemons import Target
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.ftrace import THREADS
-from fusetools.plan.options import Options
-from fusetools.reasons import Reason
+from fusetools.plan.options import Count, Options, Stream
+from fusetools.reasons import Code, Reason
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,12 @@ def plan(
     ``comms``: the names of each daemon's threads, by its pid; ``cgroup``: a cgroup separates the
     workload from other processes. Raise Error if nothing can be recorded.
     """
+    uncommanded = () if steerable(facts.perf) else _uncommanded(facts, options)
     own = callbacks(facts, chosen, symbols, calibration, options.names)
     of = situation(facts, options, own, comms or {}, cgroup)
     parts = [collect(of) for collect in COLLECTORS]
     missing = (*own.missing, *of.missing, *(why for part in parts for why in part.missing))
+    missing += uncommanded
     if not any(part.suffices for part in parts):
         raise Error(
             f"nothing of {own.targets[0].mount.path} can be recorded",
@@ -138,3 +141,13 @@ def plan(
         missing=missing,
         expensive=frozenset(p.event for p in probes if p.place in symbols.stepped),
     )
+
+
+def _uncommanded(facts: HostFacts, options: Options) -> tuple[Reason, ...]:
+    """Return what is missing as perf takes no commands. Raise Error if nothing works without."""
+    version = facts.perf.version if facts.perf else ""
+    why = Reason(Code.NO_CONTROL, {"version": version}, fix=NEWER_PERF)
+    if isinstance(options.kind, (Stream, Count)):
+        what = "count" if isinstance(options.kind, Count) else "show requests"
+        raise Error(f"cannot {what} as they happen", why.why, why.fix)
+    return (why,)

@@ -1,4 +1,4 @@
-"""perf record: its command line, and a running one steered through --control."""
+"""perf record: its command line, and a running one steered through --control, or by signals."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.processes import until_ended
+from fusetools.plan.capabilities import steerable
 from fusetools.plan.events import Event
 from fusetools.plan.filters import Filter, OfDaemons, OfWorkload, Open
 from fusetools.plan.planner import ProbePlan
@@ -141,7 +142,8 @@ def command_line(
 ) -> list[str]:
     """`perf record` for a plan.
 
-    ``control``: the fifos (commands, answers); None: its events are on from the beginning;
+    ``control``: the fifos (commands, answers). Without them, or where perf has no --control (before
+    perf 5.10), its events are on from the beginning;
     ``cgroup``: the workload's, below the mount point of
     the hierarchy that perf uses; ``threads``: those that filters select.
     """
@@ -204,7 +206,7 @@ def _options(
     argv += [option for option in ("--no-bpf-event",) if option in perf.options]
     if "--synth" in perf.options:  # names of running tasks, not the maps of every process
         argv += ["--synth", "task"]
-    if control:
+    if control and steerable(perf):
         argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
     argv += ["-m", f"{room.buffer >> 10}K"]
     if room.limit and "--max-size" in perf.options:
@@ -256,19 +258,28 @@ _WARNINGS = (
     "even with a suitable vmlinux",
 )
 
+# The command that a perf without --control runs, which starts it when all events are on. It ends
+# with perf, or with the process that has the fifos ("$0": commands, "$1": answers).
+_HELD = 'trap "" INT; echo ack >"$1"; read -r _ <"$0"'
+
 
 class Refused(Error):
     """perf does not begin to record."""
 
 
 class Perf(Program):
-    """A `perf record` (or `perf stat`) that has opened its events and waits."""
+    """A `perf record` (or `perf stat`) that has opened its events and waits.
+
+    ``steered``: it has --control. Else its events are on as soon as it has opened them, until it
+    gets a signal.
+    """
 
     noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", *_WARNINGS)
     again = 1.0  # while it begins a signal is lost at times: it was waited for until SIGTERM
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, steered: bool = True) -> None:
         super().__init__(directory / "perf.log")
+        self.steered = steered
         self._owed = 0  # answers
         self.fifos = (str(directory / "control"), str(directory / "answer"))
         for name in self.fifos:
@@ -277,9 +288,21 @@ class Perf(Program):
         self._control = os.open(self.fifos[0], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._answer = os.open(self.fifos[1], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
+    def start(self, argv: Sequence[str], prepare: Callable[[], None], directory: Path) -> int:
+        if not self.steered:
+            self._owed += 1  # that its events are on
+            argv = [*argv, "--", "sh", "-c", _HELD, *self.fifos]
+        return super().start(argv, prepare, directory)
+
     def tell(self, word: str, seconds: float = 60.0) -> bool:
-        """Send a command and wait for its answer. Return False if perf ended or did not answer."""
+        """Send a command and wait for its answer. Return False if perf ended, did not answer or
+        takes no commands."""
+        if not self.steered:
+            return False
         self.ask(word)
+        return self._answers(seconds)
+
+    def _answers(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while self.owes and time.monotonic() < end:
             if not self.look(0.05) and self.ended:
@@ -309,14 +332,14 @@ class Perf(Program):
 
     def enable(self) -> None:
         """Switch the events on. Raise Refused if perf could not open them."""
-        if not self.tell("enable"):
+        if not (self.tell("enable") if self.steered else self._answers(60.0)):
             why = self.complaint() or "it does not answer"
             # The kernel's limit of locked memory, which CAP_IPC_LOCK lifts.
             fix = "fusetools doctor" if why.startswith("Permission error mapping pages") else ""
             raise Refused("perf cannot record", why, fix)
 
     def pause(self) -> None:
-        """Switch the events off."""
+        """Switch the events off, if it takes commands."""
         if not self.ended:
             self.tell("disable")
 
@@ -324,7 +347,11 @@ class Perf(Program):
     def done(self) -> bool:
         """True if it has written its data: it reports that (builtin-record.c) before it closes its
         events, which takes a grace period for each."""
-        return self.ended or "[ perf record: Captured and wrote " in self.said()
+        return self.ended or self._wrote
+
+    @property
+    def _wrote(self) -> bool:
+        return "[ perf record: Captured and wrote " in self.said()
 
     @property
     def complete(self) -> bool:
@@ -344,8 +371,12 @@ class Perf(Program):
         """Let perf write its data. Return whether it did. It may still run: let_go()."""
         if self.process is None:
             return True
-        # perf before 5.12 knows no "stop"
-        return self.end(120.0) and self.process.returncode in (None, 0, -signal.SIGINT)
+        # perf before 5.12 knows no "stop". One that runs a command ends by the signal that ends it.
+        good = self.end(120.0)
+        return good and (
+            self.process.returncode in (None, 0, -signal.SIGINT)
+            or (not self.steered and self._wrote)
+        )
 
     def close(self) -> None:
         os.close(self._control)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fusetools.host.facts import Tool
+from fusetools.plan.capabilities import steerable
 from fusetools.record.job import Job
 from fusetools.record.perf import Perf
 from fusetools.record.scratch import TASKS
@@ -39,7 +40,7 @@ class Perfs:
 
     def _started(self, line: Line) -> Perf:
         assert self.job.facts.perf is not None
-        perf = self.kind(self.job.folder())
+        perf = self.kind(self.job.folder(), steerable(self.job.facts.perf))
         self.job.run(perf, line(self.job.facts.perf, perf.fifos), self.raw.parent)
         return perf
 
@@ -62,9 +63,12 @@ class Perfs:
         self, measure: Callable[[Callable[[bool], None]], float | None]
     ) -> float | None:
         """Return what ``measure`` returns. It gets a function that switches the first one's events
-        on and off; they are on afterwards. Return None if perf has much to write."""
+        on and off; they are on afterwards. Return None if perf has much to write, or takes no
+        commands."""
         perf = self.first
         assert perf is not None
+        if not perf.steered:
+            return None
 
         def switch(on: bool) -> None:
             if not perf.tell("enable" if on else "disable", 1.0):

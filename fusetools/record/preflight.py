@@ -107,7 +107,9 @@ def for_script(options: Options, stored: HostFacts | None = None) -> tuple[HostF
         if pid is not None and not stored
     }
     plan = planner.plan(facts, options, targets, found, None, comms, cgroup=False)
-    missing = tuple(why for why in plan.missing if why.code is not Code.NO_TRACE_CMD)
+    # The script neither runs trace-cmd nor measures costs.
+    unasked = (Code.NO_TRACE_CMD, Code.NO_CONTROL)
+    missing = tuple(why for why in plan.missing if why.code not in unasked)
     plan = replace(plan, missing=missing)
     if not stored and any(event.name == SWITCH for event in plan.events):
         with tempfile.TemporaryDirectory() as folder:

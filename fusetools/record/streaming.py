@@ -39,8 +39,8 @@ PING = (5, 12)  # the perf that answers "ping"; an older one gets "enable" again
 class Piped(Perf):
     """A perf that writes to a pipe, which is emptied while it is waited for."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, steered: bool = True) -> None:
+        super().__init__(directory, steered)
         self._pipe, self.stdout = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._pipe, False)
         with contextlib.suppress(OSError):  # an unprivileged user's share may be used up

@@ -23,6 +23,7 @@ spec.loader.exec_module(make)
 
 ALL = sorted(path.parent.name for path in HOSTS.glob("*/facts.json"))
 WORKS = {
+    "3.10",
     "4.4",
     "4.15",
     "4.18",

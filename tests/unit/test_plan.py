@@ -25,7 +25,7 @@ from fusetools.plan.daemons import Target
 from fusetools.plan.filters import Filter, OfWorkload, any_of, condition, place
 from fusetools.plan.ftrace import THREADS, all_by_perf, by_perf
 from fusetools.plan.kernel import OF_FUNCTIONS
-from fusetools.plan.options import Caller, Options, Workload, stream
+from fusetools.plan.options import Caller, Count, Options, Stream, Workload, stream
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.probeset import builtin
 from fusetools.reasons import Code
@@ -163,6 +163,25 @@ def test_plan_of_a_stored_host(kernel: str) -> None:
     plan = bundled(facts, make(facts))
     golden.check(f"plan-{kernel}.txt", text(plan, facts))
     held("record-dry-run", to_json("record", summary(facts, plan)))
+
+
+@pytest.mark.parametrize("kernel", ["3.10", "4.18"])
+def test_a_perf_without_commands_records(kernel: str) -> None:
+    facts = host(kernel)
+    assert facts.perf is not None
+    known = tuple(option for option in facts.perf.options if option != "--control")
+    perf = replace(facts.perf, options=known)
+    facts = replace(facts, perf=perf)
+    plan = make(facts)
+    assert [why.subject for why in plan.missing if why.code is Code.NO_CONTROL] == [
+        {"version": perf.version}
+    ]
+    assert not plan.in_part
+    argv = command_line(plan, perf, "perf.data", ("ctl", "ack"), Sizes(1 << 20, 1 << 20))
+    assert not {"--control", "-D"} & {*argv}
+    for options in (Options(Stream(), detail="latency"), Options(Count(("ls",)))):
+        with pytest.raises(Error, match="as they happen"):
+            make(facts, options)
 
 
 def test_plan_without_a_workload() -> None:

@@ -57,6 +57,7 @@ SUBJECT: Mapping[str, Value] = {
     "mounter": "mount.cvmfs (pid 10)",
     "what": "an older recording's words",
     "why": "it has sentences alone",
+    "version": "4.18",
     "operation": "open",
     "place": "directory",
     "how": "sleep",

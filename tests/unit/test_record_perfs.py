@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fusetools.record.perf import Overwriting, Perf
+from fusetools.record.perf import Overwriting, Perf, Refused
 from fusetools.record.perfs import Perfs
 
 
@@ -87,4 +89,49 @@ even with a suitable vmlinux or kallsyms file.
         assert perf.process is not None
         perf.process.wait()
         assert perf.complaint() == reason
+
+
+# Like perf record: open the events, start the command after "--", end it at SIGINT.
+PERF = """
+while [ "$1" != -- ]; do shift; done
+shift
+end() {
+  kill $command
+  wait $command
+  echo "[ perf record: Captured and wrote 1 MB ]"
+  kill -TERM $$
+}
+trap end INT
+"$@" &
+command=$!
+echo "began $command"
+while :; do wait; done
+"""
+
+
+def test_a_perf_without_commands_begins_and_ends_by_signals(tmp_path: Path) -> None:
+    perf = Perf(tmp_path, steered=False)
+    try:
+        perf.start(["sh", "-c", PERF, "sh", "record"], lambda: None, tmp_path)
+        perf.enable()
+        command = int(re.findall(r"began (\d+)", perf.said())[0])
+        assert Path(f"/proc/{command}").exists()
+        perf.pause()  # nothing happens, and nothing is waited for
+        assert not perf.tell("disable") and not perf.owes
+        assert perf.stop()
+        perf.let_go()
+        assert perf.process is not None and perf.process.returncode == -signal.SIGTERM
+        assert not Path(f"/proc/{command}").exists()
+    finally:
+        perf.kill()
+        perf.close()
+
+
+def test_a_perf_that_cannot_open_its_events_is_refused(tmp_path: Path) -> None:
+    perf = Perf(tmp_path, steered=False)
+    try:
+        perf.start(["sh", "-c", "echo no such event; exit 129"], lambda: None, tmp_path)
+        with pytest.raises(Refused, match="no such event"):
+            perf.enable()
+    finally:
         perf.close()
