@@ -597,6 +597,10 @@ class Metrics(TypedDict):
     in_flight: tuple[Pending, ...]
     left_out: int
 
+class FilesRead(Answer):
+    files: list[tuple[int, str, int]]  # connection, path, ns that callers waited for it
+    unnamed: int  # further files, whose whole path is unknown
+
 class Interval(TypedDict):
     # Row, with `connection` and sums of ns: `total`, `waited`, `queue`, `daemon`; `queued`: number
     # of requests in the last two
@@ -858,6 +862,9 @@ def export(
 
     ``named``: mount points by connection, and daemons by PID. ``states``: of a trace, the rows and
     the question for the states of threads."""
+
+def files(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> FilesRead:
+    """Return the files that were opened or read, by their first request."""
 
 def graph(path: str | PathLike[str], catalogue: Rows, filters: Filters, calls: bool) -> Graph:
     """Return the call tree of kernel functions and, if ``calls``, all single calls."""

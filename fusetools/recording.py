@@ -23,6 +23,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 
 if TYPE_CHECKING:
+    from fusetools.results.bundle import Bundle
     from fusetools.results.cache import Cache
     from fusetools.results.count import Counts
     from fusetools.results.errors import Errors
@@ -267,6 +268,12 @@ class Recording:
         from fusetools.answers.parquet import write
 
         return write(self._source, folder, filters or Filters(), labels, key)
+
+    def bundle(self, filters: Filters | None = None) -> Bundle:
+        """Return the files of a mount that were opened or read, by their first request."""
+        from fusetools.answers.bundle import bundle
+
+        return bundle(self._source, filters or Filters())
 
     def stacks(
         self,

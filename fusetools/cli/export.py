@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, request_options
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, write
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fusetools.answers.filters import Filters
+    from fusetools.recording import Recording
 
 _BY_NAME = {".csv": "csv", ".json": "json", ".perfetto-trace": "perfetto", ".pftrace": "perfetto"}
 
@@ -31,9 +32,10 @@ def label(value: str) -> tuple[str, str]:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["perfetto", "csv", "json", "parquet"]),
-    help="Write a trace for ui.perfetto.dev (perfetto), a row for each request (csv, json), or all "
-    "tables into a folder for fusetools fleet (parquet).  [default: by FILE's name]",
+    type=click.Choice(["perfetto", "csv", "json", "parquet", "cvmfsbundle", "shrinkwrap"]),
+    help="Write a trace for ui.perfetto.dev (perfetto), a row for each request (csv, json), all "
+    "tables into a folder for fusetools fleet (parquet), or the files that were read, for "
+    "CernVM-FS to fetch (cvmfsbundle, shrinkwrap).  [default: by FILE's name]",
 )
 @click.option(
     "-o",
@@ -75,11 +77,14 @@ def command(
         used = "--label" if labels else "--anonymise"
         raise click.UsageError(f"{used} needs --format parquet")
     if form is None:
-        form = _BY_NAME.get(Path(output).suffix)
+        bundle = Path(output).name.startswith(".cvmfsbundle-")
+        form = "cvmfsbundle" if bundle else _BY_NAME.get(Path(output).suffix)
         if form is None:
             known = ", ".join(_BY_NAME)
             raise click.UsageError(f"--format is needed: {output} ends in none of {known}")
     Output(output).close()  # refused before anything is read
+    if form in ("cvmfsbundle", "shrinkwrap"):
+        return _bundle(opened(path), output, form, filters(options))
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":
         from fusetools.figures import plural
@@ -105,3 +110,31 @@ def _tables(
     click.echo(f"fusetools: {printable(folder)}: {rows} of {of}", err=True)
     for missing in result.missing:
         click.echo(f"  {printable(missing.text)}", err=True)
+
+
+def _bundle(recording: Recording, output: str, form: str, chosen: Filters) -> None:
+    from fusetools.figures import duration, plural
+    from fusetools.output import Output
+    from fusetools.printable import printable
+    from fusetools.render.bundle import render
+
+    result = recording.bundle(chosen)
+    text, unwritable = render(result, form)
+    with Output(output) as target:
+        write(target, text)
+    count = len(result.files) - unwritable
+    name = "standard output" if output == "-" else printable(output)
+    click.echo(
+        f"fusetools: {name}: {plural(count, 'file')} of {printable(result.mount)}\n"
+        f"  callers waited {duration(result.waited_ns)} for these files: bundles can save no more",
+        err=True,
+    )
+    if result.unnamed:
+        click.echo(
+            f"  left out: {plural(result.unnamed, 'file')} of unknown path: the kernel had the name"
+            " cached\n      fix: echo 2 > /proc/sys/vm/drop_caches, then record again",
+            err=True,
+        )
+    if unwritable:
+        names = plural(unwritable, "file")
+        click.echo(f"  left out: {names} whose name {form} cannot hold", err=True)

@@ -5,6 +5,7 @@ pub mod cache;
 pub(crate) mod calls;
 pub mod daemons;
 pub mod export;
+pub mod files;
 pub mod flame;
 pub mod groups;
 pub mod heat;

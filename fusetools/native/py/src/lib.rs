@@ -4,6 +4,7 @@ mod btf;
 mod cache;
 mod catalogue;
 mod export;
+mod files;
 mod flame;
 mod groups;
 mod heat;
@@ -659,6 +660,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(heat::heat, module)?)?;
     module.add_function(wrap_pyfunction!(cache::caches, module)?)?;
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
+    module.add_function(wrap_pyfunction!(files::files, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;
     module.add_class::<now::Now>()?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
