@@ -21,10 +21,8 @@ def bundle(source: Source, filters: Filters) -> Bundle:
     mounts = list(dict.fromkeys(connection for connection, *_ in answer["files"]))
     name = printable(source.path.name)
     if len(mounts) > 1:
-        named = ", ".join(
-            printable(query.names.mount(mount) or f"connection {mount}") for mount in mounts
-        )
-        why = f"files were read on {named}"
+        paths = [query.names.mount(mount) or f"connection {mount}" for mount in mounts]
+        why = f"files were read on {', '.join(map(printable, paths))}"
         raise Error(f"{name} is about several mounts", why, "fusetools export --mount PATH …")
     if not mounts:
         cached = "the kernel had the files' names cached before the recording"

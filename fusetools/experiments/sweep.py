@@ -19,6 +19,7 @@ from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
+from fusetools.experiments.laws import laws
 from fusetools.experiments.moved import MOST as MOST_OUTPUT
 from fusetools.experiments.moved import moved as bytes_moved
 from fusetools.experiments.table import runs_csv
@@ -171,22 +172,23 @@ def _run_point(
         begin = time.monotonic()
         experiment = folder.experiment
         command = experiment.words(folder.points[index])
-        if experiment.caches == "drop":
-            caches.drop()
-            caches.load(command)
         requests: Mapping[str, Requests] = {}
-        if experiment.trace:
-            recording_ = str(by_descriptor(place) / "perf.data")
-            options = Options(
-                Workload(command, log), output=recording_, wait=True, **experiment.recording
-            )
-            with Output(recording_) as there:
-                outcome = session.record(options, arguments, lambda *_: None, there, waiting)
-            check(outcome, command, log)
-            requests = _requests(recording_)
-        else:
-            outcome = timed(command, user, log)
-            check(outcome, command, log)
+        with _around(experiment, folder.points[index], user, log):
+            if experiment.caches == "drop":
+                caches.drop()
+                caches.load(command)
+            if experiment.trace:
+                recording_ = str(by_descriptor(place) / "perf.data")
+                options = Options(
+                    Workload(command, log), output=recording_, wait=True, **experiment.recording
+                )
+                with Output(recording_) as there:
+                    outcome = session.record(options, arguments, lambda *_: None, there, waiting)
+                check(outcome, command, log)
+                requests = _requests(recording_)
+            else:
+                outcome = timed(command, user, log)
+                check(outcome, command, log)
         usage = outcome.usage
         assert usage is not None
         text = _end_of(log)
@@ -213,6 +215,23 @@ def _run_point(
                 requests=requests,
             ),
         )
+
+
+@contextlib.contextmanager
+def _around(experiment: Experiment, point: Point, user: User | None, log: int) -> Iterator[None]:
+    """Run the experiment's commands before and after a run. Error: one failed."""
+    quoted = {name: shlex.quote(value) for name, value in point.items()}
+
+    def shell(text: str) -> None:
+        if text:
+            command = ("sh", "-c", fill(text, quoted))
+            check(timed(command, user, log), command, log)
+
+    try:
+        shell(experiment.before)
+        yield
+    finally:
+        shell(experiment.after)
 
 
 def _requests(path: str) -> dict[str, Requests]:
@@ -264,6 +283,12 @@ def figures(folder: Folder) -> Sweep:
         left_out=folder.left_out,
         lost=sum(run.lost for run in runs),
         warnings=tuple(dict.fromkeys(w for run in runs for w in run.warnings)),
+        laws=tuple(
+            row
+            for index, point in enumerate(folder.points)
+            if (done := folder.of(index))
+            for row in laws(folder.experiment, point, done)
+        ),
     )
 
 

@@ -47,13 +47,57 @@ Point = Mapping[str, str]
 
 
 @dataclass(frozen=True)
+class Law:
+    """A published number of requests at the points ``at``.
+
+    Expected are ``plus`` + ``times`` * the value of the parameter ``per`` / ``unit`` requests of
+    ``operation``; up to ``slack`` more are the directory's. ``about``: the law; ``since``: what in
+    which newer kernel changes it, "" if nothing is known.
+    """
+
+    about: str
+    operation: str
+    per: str
+    at: Mapping[str, str] = field(default_factory=dict)
+    times: int = 1
+    unit: int = 1
+    plus: int = 0
+    slack: int = 0
+    since: str = ""
+
+    def expected(self, point: Point) -> int | None:
+        """Return the number at a point; None: the law says nothing about it."""
+        size = _SIZE.fullmatch(point.get(self.per, ""))
+        if size is None or any(point.get(name) != value for name, value in self.at.items()):
+            return None
+        return self.plus + self.times * int(size[1]) * BYTES[size[2]] // self.unit
+
+    @classmethod
+    def from_json(cls, data: object) -> Law:
+        """Raise ValueError or TypeError if ``data`` is no law."""
+        if not isinstance(data, dict):
+            raise TypeError("a law makes no sense")
+        law = cls(**{**data, "at": {_text(k): _text(v) for k, v in data.get("at", {}).items()}})
+        for text in (law.about, law.operation, law.per, law.since):
+            _text(text)
+        for number in (law.times, law.unit, law.plus, law.slack):
+            if not isinstance(number, int) or not 0 <= number <= 1 << 40:
+                raise ValueError(f"a law has the number {number!r}")
+        if not law.unit:
+            raise ValueError("a law has the unit 0")
+        return law
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A command line in which each {name} is a parameter, and the values to run it with.
 
     ``params``: the values of each parameter in order; a parameter with several is an axis of the
     grid. ``only``: "name=value" -> a shell command that checks whether points with that value can
-    run. ``caches``: "drop" empties the kernel's caches before each run. ``recording``: options of
-    `fusetools record`, by their names in plan.options.Options.
+    run. ``before``, ``after``: shell commands around each run, neither recorded nor timed.
+    ``laws``: what is expected of the requests. ``caches``: "drop" empties the kernel's caches
+    before each run. ``recording``: options of `fusetools record`, by their names in
+    plan.options.Options.
     """
 
     command: tuple[str, ...]
@@ -63,6 +107,9 @@ class Experiment:
     trace: bool = True
     recording: LimitedOptions = field(default_factory=LimitedOptions)
     about: str = ""
+    before: str = ""
+    after: str = ""
+    laws: tuple[Law, ...] = ()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -99,6 +146,8 @@ class Experiment:
             command=tuple(fill(word, point) for word in self.command),
             params={k: tuple(fill(v, point) for v in values) for k, values in self.params.items()},
             only={k: fill(test, point) for k, test in self.only.items()},
+            before=fill(self.before, {MOUNT: shlex.quote(path)}),
+            after=fill(self.after, {MOUNT: shlex.quote(path)}),
         )
 
     def _texts(self) -> Iterator[str]:
@@ -106,11 +155,13 @@ class Experiment:
         for values in self.params.values():
             yield from values
         yield from self.only.values()
+        yield from (self.before, self.after)
 
     def checked(self) -> Experiment:
         """Return the experiment itself. Raise Error if it is invalid."""
         count = 1
-        used = {name for word in self.command for name in names(word)}
+        commands = (*self.command, self.before, self.after)
+        used = {name for text in commands for name in names(text)}
         for choices in self.params.values():  # a value may contain other parameters
             used |= {name for value in choices for name in names(value)}
         for name, values in self.params.items():
@@ -146,6 +197,9 @@ class Experiment:
             trace=bool(data["trace"]),
             recording=_recording(data["recording"]),
             about=_text(data["about"]),
+            before=_text(data.get("before", "")),
+            after=_text(data.get("after", "")),
+            laws=tuple(map(Law.from_json, data.get("laws", ()))),
         )
 
 
@@ -229,7 +283,7 @@ def about(path: Path) -> str:
     return str(tomllib.loads(path.read_text(encoding="utf-8")).get("about", ""))
 
 
-_KEYS = ("about", "command", "fio", "params", "needs", "only", "caches")
+_KEYS = ("about", "command", "fio", "params", "needs", "only", "caches", "before", "after", "laws")
 
 
 def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
@@ -258,6 +312,8 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
         only = {name: _text(test) for name, test in data.get("only", {}).items()}
         caches = _text(data.get("caches", CACHES[0]))
         words = tuple(shlex.split(command))
+        before, after = _text(data.get("before", "")), _text(data.get("after", ""))
+        laws = tuple(map(Law.from_json, data.get("laws", ())))
     except KeyError as error:
         raise _mistake(path, f"it has no {error.args[0]}") from error
     except (ValueError, TypeError, AttributeError) as error:
@@ -280,9 +336,13 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
             raise Error(f"the experiment {path.stem} has no parameter {name}", f"it has {known}")
     # in the file's order, so that the axes keep their author's order
     params = {name: given.get(name, params.get(name, ())) for name in (*params, *needs)}
-    used = {n for word in (words, *params.values()) for text in word for n in names(text)}
+    texts = (words, (before, after), *params.values())
+    used = {n for word in texts for text in word for n in names(text)}
     params = {name: values for name, values in params.items() if name in used}
-    return Experiment(words, params, only, caches, about=about).checked()
+    chosen = Experiment(
+        words, params, only, caches, about=about, before=before, after=after, laws=laws
+    )
+    return chosen.checked()
 
 
 def _mistake(path: Path, why: str) -> Error:

@@ -39,6 +39,24 @@ class PointFigures:
 
 
 @dataclass(frozen=True)
+class LawAt:
+    """A law of the experiment at a point.
+
+    ``verdict``: "holds" (the requests of all runs are within the expected ones and ``slack`` more),
+    "differs", or "unseen" (requests were not recorded, or lost). ``requests``: None if unseen.
+    """
+
+    law: str
+    label: str
+    operation: str
+    expected: int
+    slack: int
+    requests: Estimate | None
+    verdict: str
+    since: str
+
+
+@dataclass(frozen=True)
 class Sweep:
     """A sweep. ``points``: those with at least one run, in the grid's order; ``to_do``: number of
     missing runs; ``left_out``: reason by "name=value" that has no points."""
@@ -51,3 +69,4 @@ class Sweep:
     left_out: Mapping[str, str]
     lost: int
     warnings: tuple[str, ...]
+    laws: tuple[LawAt, ...] = ()

@@ -47,10 +47,10 @@ def files(top: Path) -> None:
     fd = os.open(a, os.O_RDWR | os.O_CREAT, 0o640)
     os.write(fd, bytes(8192))
     os.fsync(fd)
-    os.pread(fd, 100, 0)
     fcntl.ioctl(fd, RETRIEVE)
     os.lseek(fd, 0, os.SEEK_DATA)
     os.posix_fallocate(fd, 0, 16384)
+    os.pread(fd, 100, 12288)  # no cache holds it, with the writeback cache either
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     poll.poll(0)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import golden
@@ -26,12 +26,14 @@ from fusetools.errors import Error
 from fusetools.experiments import sweep
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
+from fusetools.experiments.laws import laws
 from fusetools.experiments.moved import moved
 from fusetools.figures import BYTES
 from fusetools.plan import experiment
-from fusetools.plan.experiment import Experiment, parameter
+from fusetools.plan.experiment import Experiment, Law, parameter
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.sweep import render
+from fusetools.results.sweep import LawAt
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -146,6 +148,7 @@ def test_the_issues_experiments_are_there() -> None:
     assert list(experiment.ready()) == [
         "block-size-read",
         "block-size-write",
+        "fast17",
         "kernel-cache",
         "metadata",
         "native",
@@ -557,3 +560,96 @@ def test_an_older_run_is_read(tmp_path: Path) -> None:
     older["told"] = older.pop("source")
     assert Run.from_json(older) == Run.from_json(asdict(run)) == run
     assert run.source == "command"
+
+
+def _counted(*counts: int | None, lost: int = 0) -> list[Run]:
+    """Return runs with these numbers of READs; None: nothing was recorded."""
+    other = Requests("request", 1, None, None, None)
+    return [
+        Run(n, 1.0, 0.0, 0.0, 0, lost=lost, requests=_reads(count, other))
+        for n, count in enumerate(counts)
+    ]
+
+
+def _reads(count: int | None, other: Requests) -> dict[str, Requests]:
+    if count is None:
+        return {}
+    read = Requests("request", count, None, None, None)
+    return {"open": other, **({"read": read} if count else {})}
+
+
+@pytest.mark.parametrize(
+    ("counts", "lost", "verdict"),
+    [
+        ((515,), 0, "holds"),
+        ((515, 517), 0, "holds"),
+        ((514, 515), 0, "differs"),
+        ((515, 518), 0, "differs"),
+        ((0,), 0, "differs"),
+        ((515, None), 0, "unseen"),
+        ((515,), 1, "unseen"),
+    ],
+)
+def test_a_law_holds_only_if_every_run_is_within(
+    counts: tuple[int | None, ...], lost: int, verdict: str
+) -> None:
+    law = Law("reads", "read", "size", {"work": "a"}, unit=131072, plus=3, slack=2, since="Linux 9")
+    point = {"work": "a", "size": "64M"}
+    one = Experiment(("cat", "{work}", "{size}"), {}, laws=(law,))
+    (found,) = laws(one, point, _counted(*counts, lost=lost))
+    assert (found.expected, found.verdict) == (64 * 8 + 3, verdict)
+    assert (found.requests is None) == (verdict == "unseen")
+    assert found.since == ("Linux 9" if verdict == "differs" else "")
+    assert not list(laws(one, {**point, "work": "b"}, _counted(1)))
+    assert not list(laws(one, {**point, "size": "big"}, _counted(1)))
+    again = Experiment.from_json(one.to_json())
+    assert again.laws == one.laws
+
+
+@pytest.mark.parametrize(
+    "change", [{"unit": 0}, {"times": -1}, {"plus": 0.5}, {"about": 1}, {"at": {"x": 1}}, {"no": 1}]
+)
+def test_a_law_that_makes_no_sense_is_a_mistake(change: dict[str, object]) -> None:
+    good = {"about": "a", "operation": "read", "per": "n"}
+    assert Law.from_json(good).expected({"n": "7"}) == 7
+    with pytest.raises((ValueError, TypeError)):
+        Law.from_json({**good, **change})
+
+
+def test_commands_around_a_run_are_quoted_and_always_end_it(tmp_path: Path) -> None:
+    place = tmp_path / "a b;c"
+    place.mkdir()
+    before, after = "mkdir {where}/x; echo >>{where}/log", "rmdir {where}/x"
+    fails = Experiment(
+        ("sh", "-c", "test -d {where}/x && false"),
+        {"where": (str(place),)},
+        caches="keep",
+        trace=False,
+        before=before,
+        after=after,
+    ).checked()
+    folder = Folder.create(tmp_path / "sweep", fails, 1)
+    with pytest.raises(Error):
+        sweep.run(folder, [], lambda *_: None)
+    assert (place / "log").exists() and not (place / "x").exists()
+
+
+def test_laws_are_shown_with_their_verdicts(tmp_path: Path) -> None:
+    rows = [
+        LawAt("two READs", "work=a", "read", 20, 0, estimate([20]), "holds", ""),
+        LawAt(
+            "one LOOKUP", "work=a", "lookup", 10, 8, estimate([9]), "differs", "Linux 9 asks less"
+        ),
+        LawAt("one FLUSH", "work=b", "flush", 10, 0, None, "unseen", ""),
+    ]
+    one = Experiment(("cat", "{n}"), {"n": ("1",)}).checked()
+    folder = Folder.create(tmp_path / "sweep", one, 1)
+    folder.runs[0, 1] = _counted(20)[0]
+    text = render(replace(sweep.figures(folder), laws=tuple(rows)))
+    table = text[text.index("law ") :].splitlines()[:5]
+    assert [line.split() for line in table[1:4]] == [
+        ["two", "READs", "work=a", "20", "20", "holds"],
+        ["one", "LOOKUP", "work=a", "10", "to", "18", "9", "does", "not", "hold"],
+        ["one", "FLUSH", "work=b", "10", "cannot", "be", "seen", "here"],
+    ]
+    assert table[4] == "one LOOKUP: Linux 9 asks less"

@@ -44,6 +44,10 @@ def render(result: Sweep) -> Markup:
             join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
             for name in shown
         ]
+        if result.laws:
+            heading, *verdicts = sweep_text.laws(result)
+            parts += [tag("h3", "Laws"), table(heading, verdicts, "<<>><")]
+            parts += map(note, sweep_text.changes(result))
         if minor:
             parts.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
     else:

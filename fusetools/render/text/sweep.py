@@ -25,6 +25,7 @@ def render(result: Sweep) -> str:
             "",
             *table(points(result), aligned(result) + "><>>>><"),
             *_operations(result),
+            *(["", *table(laws(result), "<<>><"), *changes(result)] if result.laws else []),
             "",
         ]
         how = max((point.seconds for point in result.points), key=lambda e: e.runs)
@@ -124,6 +125,27 @@ def _operations(result: Sweep) -> list[str]:
     if others:
         output.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
     return output
+
+
+_VERDICTS = {"differs": "does not hold", "unseen": "cannot be seen here"}
+
+
+def laws(result: Sweep) -> list[Sequence[str]]:
+    """Return a table's heading and rows: each law at each of its points, with its verdict."""
+    rows: list[Sequence[str]] = [("law", "at", "expected", "requests", "verdict")]
+    for law in result.laws:
+        more = f" to {number(law.expected + law.slack)}" if law.slack else ""
+        counted = number(round(law.requests.median)) if law.requests else ""
+        verdict = _VERDICTS.get(law.verdict, law.verdict)
+        row = (law.law, law.label, f"{number(law.expected)}{more}", counted, verdict)
+        rows.append([printable(cell) for cell in row])
+    return rows
+
+
+def changes(result: Sweep) -> list[str]:
+    """Return what is known about the laws that differ."""
+    known = (f"{law.law}: {law.since}" for law in result.laws if law.since)
+    return [printable(text) for text in dict.fromkeys(known)]
 
 
 def command_line(words: Sequence[str]) -> str:
