@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mounts import wait_until
+from passed import Passed
 from recording import COMMAND, run
 from sample import Mounter, SampleMount
 from schemas import held
@@ -118,3 +119,29 @@ def test_a_mount_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3
+
+
+def test_fast17_counts_what_the_file_system_answered(
+    samples: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Files created hold the paper's laws; reads are as many as the sample's own count says."""
+    needs_perf()
+    passed = Passed(samples, tmp_path_factory.mktemp("pass"), "--timeout", "600")
+    try:
+        options = ("--as-root", "--repeat", 1, "--mount", passed.path)
+        found = sweep(tmp_path, *options, "--param", "files=61", "--param", "size=1M", "fast17")
+        assert not list(passed.path.iterdir())
+        own = passed.counts()
+    finally:
+        passed.clean()
+    laws = {(row["operation"], row["label"]): row for row in found["laws"]}
+    for operation in ("lookup", "create", "getattr", "write", "flush", "release"):
+        row = laws[operation, "work=create"]
+        assert (row["expected"], row["verdict"]) == (61, "holds"), row
+    reads = [laws["read", f"work={work}"] for work in ("small-read", "sequential-read")]
+    assert [row["expected"] for row in reads] == [2 * 61, 8 + 3]
+    assert sum(row["requests"]["median"] for row in reads) == own["read"]
+    for row in reads:
+        right = row["requests"]["median"] == row["expected"]
+        assert row["verdict"] == ("holds" if right else "differs")
+    assert own["create"] == 61 + 61 + 1  # of the workload, and before the two that read
