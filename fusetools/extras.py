@@ -9,6 +9,7 @@ from fusetools.errors import Error
 COMPARE = "pip install 'fusetools-trace[compare]'"
 FLEET = "pip install 'fusetools-trace[fleet]'"
 SERVE = "pip install 'fusetools-trace[serve]'"
+SPARK = "pip install 'fusetools-trace[spark]'"
 
 
 def need(package: str, why: str, fix: str) -> None:

@@ -155,6 +155,12 @@ class Code(str, Enum):
     TOP_MOST = "top_most"
     # Tables as Parquet
     NO_TABLE = "no_table"
+    # Files that fleet skips
+    FLEET_BROKEN = "fleet_broken"
+    FLEET_FOREIGN = "fleet_foreign"
+    FLEET_VERSION = "fleet_version"
+    FLEET_INCOMPLETE = "fleet_incomplete"
+    FLEET_UNKNOWN = "fleet_unknown"
 
     # Findings: why callers waited
     DAEMON_SLEEPS = "daemon_sleeps"
@@ -369,6 +375,12 @@ def _figure(name: str, value: float) -> str:
 
 # A text with the names of subjects and figures, or a function of them.
 Form = Union[str, Callable[[Words], str]]
+
+
+def _skipped(words: Words) -> str:
+    """Name a skipped file, and how many there are."""
+    others = int(words.reason.figures.get("files", 1)) - 1
+    return words["path"] + (f" and {plural(others, 'other')}" if others else "")
 
 
 def _daemon(words: Words) -> str:
@@ -1182,6 +1194,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"{words['queue_share']} in the queue" if "queue_share" in words else "",
     ),
     Code.NO_TABLE: ("no {table}", "{why}"),
+    Code.FLEET_BROKEN: (_skipped, "damaged or no Parquet file"),
+    Code.FLEET_FOREIGN: (_skipped, "fusetools export did not write it"),
+    Code.FLEET_VERSION: (_skipped, "written by another version of fusetools export"),
+    Code.FLEET_INCOMPLETE: (_skipped, "its export did not end"),
+    Code.FLEET_UNKNOWN: ("{by} unknown", "the recordings do not hold it"),
     Code.DAEMON_SLEEPS: (_of_time, _sleeps),
     Code.DAEMON_LOCK: (_of_time, _lock),
     Code.DAEMON_WAITS_FOR_PROCESS: (_of_time, _for_process),

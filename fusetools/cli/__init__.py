@@ -50,6 +50,7 @@ COMMANDS = {
     "overhead": "Measure the overhead of recording a workload, layer by layer.",
     "report": "Write one HTML page about recordings or sweeps.",
     "export": "Write every request, with all known facts, for other programs.",
+    "fleet": "Answer a question about the recordings of many hosts, from Parquet files.",
     "script": "Print a shell script that records like record, on a host without Python.",
     "open": "Make a recording of the tar file that such a script left.",
     "merge": "Merge simultaneous perf and trace-cmd recordings.",

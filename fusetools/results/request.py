@@ -96,6 +96,7 @@ class Request:
     name; ``interrupted``: the daemon read an INTERRUPT for it. ``resent``: the kernel sent it a
     second time; ``first_reader``: process that had read it before, and did not answer it;
     ``first_read_ns``: when. ``aborter``: who aborted it, None if nobody.
+    ``host``: of its recording, in answers about several.
     """
 
     operation: str
@@ -139,3 +140,4 @@ class Request:
     interrupted: bool = False
     aborter: Aborter | None = None
     meanwhile: Meanwhile | None = None
+    host: str = ""

@@ -57,8 +57,10 @@ def test_each_command_with_json_has_a_schema() -> None:
     options = {name: [o for p in c.params for o in p.opts] for name, c in commands.items() if c}
     with_json = {name for name, names in options.items() if "--json" in names}
     answers = {name.removesuffix("-dry-run") for name in schema.ANSWERS}
-    assert answers == with_json | {"snap", "groups", "heat"}
-    assert set(schema.GROUPING) == {name for name in with_json - {"top"} if "--by" in options[name]}
+    assert answers == with_json | {"snap", "groups", "heat", "fleet-why"}
+    assert set(schema.GROUPING) == {
+        name for name in with_json - {"top", "fleet"} if "--by" in options[name]
+    }
     assert "snap" not in with_json  # it prints the flight recorder's objects, by record --json
 
 

@@ -26,6 +26,7 @@ from fusetools.results.envelope import SCHEMA
 from fusetools.results.errors import Errors
 from fusetools.results.facts import Facts
 from fusetools.results.flame import Stacks
+from fusetools.results.fleet import Causes, Outliers
 from fusetools.results.flight import Written
 from fusetools.results.graph import Graph, GraphCall
 from fusetools.results.groups import Groups
@@ -54,6 +55,8 @@ ANSWERS: dict[str, type] = {
     "doctor": Doctor,
     "errors": Errors,
     "flame": Stacks,
+    "fleet": Outliers,
+    "fleet-why": Causes,
     "graph": Graph,
     "groups": Groups,
     "heat": Heat,

@@ -95,7 +95,15 @@ def details(r: Request) -> list[list[str]]:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
         calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
         calls += _on(r.meanwhile.files) if r.meanwhile else []
-    about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r), signalled(r)]
+    host = f"on {printable(r.host)}" if r.host else ""
+    about = [
+        host,
+        f"at {r.start_ns / 1e9:.6f} s",
+        by + where,
+        data_amount(r),
+        outcome(r),
+        signalled(r),
+    ]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
         [part for part in about if part],

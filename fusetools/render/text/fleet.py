@@ -1,0 +1,78 @@
+"""fusetools fleet as text: outliers, and causes of many recordings."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from fusetools.figures import duration, number, plural, share
+from fusetools.printable import printable
+from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.layout import lines, table
+from fusetools.results.fleet import Causes, Outliers
+
+_MOST = 5  # groups of a grouping and a measure
+_WORDS = {
+    "requests": "requests",
+    "p50_ns": "median latency",
+    "p99_ns": "p99 latency",
+    "failed_share": "failed requests",
+}
+
+
+def outliers(result: Outliers) -> str:
+    """Return the outliers by grouping and measure, farthest first."""
+    output: list[str] = []
+    for (by, measure), group in groupby(result.outliers, lambda o: (o.by, o.measure)):
+        found = list(group)
+        median = _value(found[0].measure, found[0].median)
+        output += ["" for _ in output[:1]]
+        output.append(f"{_WORDS[measure]} by {printable(by)}: most have about {median}")
+        rows = [
+            (
+                "  " + _value(measure, o.value),
+                f"({_value(measure, o.low)} to {_value(measure, o.high)})",
+                f"{o.times:.3g} times",
+                printable(o.label),
+            )
+            for o in found[:_MOST]
+        ]
+        output += table(rows, "><><")
+        if len(found) > _MOST:
+            output.append(f"  and {number(len(found) - _MOST)} others")
+    output = output or ["no outliers"]
+    output.append("")
+    known = [f"{plural(c.groups, 'group')} by {printable(c.by)}" for c in result.compared]
+    output.append(f"compared: {', '.join(known)}")
+    few = [printable(c.by) for c in result.compared if not c.enough]
+    if few:
+        output.append(f"too few groups to tell outliers: {', '.join(few)}")
+    output += footer(result.facts)
+    return lines([*output, *missing(result.facts.missing, ("request",))])
+
+
+def _value(measure: str, value: float) -> str:
+    if measure == "requests":
+        return number(round(value))
+    return share(value, 1) if measure == "failed_share" else duration(value)
+
+
+def causes(result: Causes) -> str:
+    """Return the findings with their shares."""
+    rows = [("SHARE", "TIME", "HOSTS", "RECORDINGS", "CAUSE")]
+    rows += [
+        (
+            share(c.share, 1),
+            duration(c.time_ns),
+            number(c.hosts),
+            number(c.recordings),
+            printable(c.code),
+        )
+        for c in result.causes
+    ]
+    output = table(rows, ">>>><") if result.causes else ["nothing stands out"]
+    total = f"callers waited {duration(result.waited_ns)} in {number(result.recordings)} recordings"
+    output += ["", total]
+    if result.unasked:
+        output.append(f"{plural(result.unasked, 'recording')} without findings")
+    output += footer(result.facts)
+    return lines([*output, *missing(result.facts.missing, ("request",))])
