@@ -31,5 +31,5 @@ def laws(experiment: Experiment, point: Point, runs: Sequence[Run]) -> Iterator[
             slack=law.slack,
             requests=estimate(counts) if seen else None,
             verdict=verdict,
-            since=law.since if verdict == "differs" else "",
+            since=law.more if seen and min(counts) > expected + law.slack else "",
         )

@@ -51,8 +51,8 @@ class Law:
     """A published number of requests at the points ``at``.
 
     Expected are ``plus`` + ``times`` * the value of the parameter ``per`` / ``unit`` requests of
-    ``operation``; up to ``slack`` more are the directory's. ``about``: the law; ``since``: what in
-    which newer kernel changes it, "" if nothing is known.
+    ``operation``; up to ``slack`` more are the directory's. ``about``: the law; ``more``: what
+    makes more requests since which kernel, "" if nothing is known.
     """
 
     about: str
@@ -63,7 +63,7 @@ class Law:
     unit: int = 1
     plus: int = 0
     slack: int = 0
-    since: str = ""
+    more: str = ""
 
     def expected(self, point: Point) -> int | None:
         """Return the number at a point; None: the law says nothing about it."""
@@ -78,7 +78,7 @@ class Law:
         if not isinstance(data, dict):
             raise TypeError("a law makes no sense")
         law = cls(**{**data, "at": {_text(k): _text(v) for k, v in data.get("at", {}).items()}})
-        for text in (law.about, law.operation, law.per, law.since):
+        for text in (law.about, law.operation, law.per, law.more):
             _text(text)
         for number in (law.times, law.unit, law.plus, law.slack):
             if not isinstance(number, int) or not 0 <= number <= 1 << 40:

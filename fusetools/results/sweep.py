@@ -44,6 +44,7 @@ class LawAt:
 
     ``verdict``: "holds" (the requests of all runs are within the expected ones and ``slack`` more),
     "differs", or "unseen" (requests were not recorded, or lost). ``requests``: None if unseen.
+    ``since``: what makes more of them since which kernel, if there are more; "" if not known.
     """
 
     law: str
