@@ -93,8 +93,8 @@ def _tls(path: str, data: object) -> ssl.SSLContext:
     files = {name: os.path.join(folder, str(values[name])) for name in _TLS[:3] if name in values}
     if "cert_file" not in files or "key_file" not in files:
         raise _bad(path, "tls_server_config needs cert_file and key_file")
-    auth = values.get("client_auth_type", "NoClientCert")
-    version = values.get("min_version", "TLS12")
+    auth = str(values.get("client_auth_type", "NoClientCert"))
+    version = str(values.get("min_version", "TLS12"))
     if auth not in _AUTH:
         raise _bad(path, f"client_auth_type is {auth}; supported: {', '.join(_AUTH)}")
     if version not in _VERSIONS:
