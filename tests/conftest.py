@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fixtures import Core, Driver, Fake, Invoke
+from hypothesis import settings
 
 from fusetools import cli
 from fusetools import core as binding
+
+# By default Hypothesis fails an example that takes 200 ms, as any may on a busy machine.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # The suite's rules and their tests.
 pytest_plugins = ["second_runs", "limits", "pytester"]

@@ -18,7 +18,7 @@ from pathlib import Path
 import golden
 import pytest
 from fixtures import Invoke
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemas import held
 
@@ -440,7 +440,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(DEFINED)), JSON) | JSON)
 def test_damaged_folders_are_said(data: object) -> None:
     if isinstance(data, dict):
