@@ -18,6 +18,7 @@ from fusetools.answers import parquet_files
 from fusetools.errors import Error
 from fusetools.reasons import Code
 from fusetools.render.json.schema import schema
+from fusetools.render.text import fleet as text
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("ibis", reason="no ibis-framework (it needs Python 3.10)")
@@ -156,6 +157,7 @@ def test_outliers_are_those_that_were_made(site: Fleet) -> None:
 def test_few_groups_have_no_outliers(one: Fleet) -> None:
     result = one.outliers()
     assert result.outliers == () and not any(c.enough for c in result.compared)
+    assert text.outliers(result).startswith("whether there are outliers cannot be told\n")
 
 
 def test_diff_compares_dates(folder: Path, tmp_path: Path) -> None:

@@ -39,13 +39,15 @@ def outliers(result: Outliers) -> str:
         output += table(rows, "><><")
         if len(found) > _MOST:
             output.append(f"  and {number(len(found) - _MOST)} others")
-    output = output or ["no outliers"]
+    if not output:
+        told = any(c.enough for c in result.compared)
+        output = ["no outliers" if told else "whether there are outliers cannot be told"]
     output.append("")
     known = [f"{plural(c.groups, 'group')} by {printable(c.by)}" for c in result.compared]
     output.append(f"compared: {', '.join(known)}")
     few = [printable(c.by) for c in result.compared if not c.enough]
     if few:
-        output.append(f"too few groups to tell outliers: {', '.join(few)}")
+        output.append(f"too few groups: {', '.join(few)}")
     output += footer(result.facts)
     return lines([*output, *missing(result.facts.missing, ("request",))])
 
@@ -65,7 +67,7 @@ def causes(result: Causes) -> str:
             duration(c.time_ns),
             number(c.hosts),
             number(c.recordings),
-            printable(c.code),
+            printable(c.code.replace("_", " ")),
         )
         for c in result.causes
     ]
