@@ -439,7 +439,7 @@ def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> N
         fcntl.fcntl(process.stderr, F_SETPIPE_SZ, 1 << 20)
         pids = [process.pid, *children(process.pid, "perf")]
         for _ in range(SNAPS):
-            # What happens while memory is looked at would be part of it.
+            # Requests made while memory is looked at would be part of it.
             mount.workload("stat", 997, "dir-00/file-000")
             assert snap() == Path(written(process)["output"])
             sizes.append([memory(pid) for pid in pids])
