@@ -122,16 +122,20 @@ def _answer(
         name = {"why": "fleet-why", "outliers": "fleet"}.get(question, question)
         say(to_json(name, result))
         return
-    say(_text(question, result, words, unit))
+    say(_text(fleet.folder, question, result, words, unit))
 
 
-def _text(question: str, result: object, words: tuple[str, ...], unit: str | None) -> str:
+def _text(
+    folder: str, question: str, result: object, words: tuple[str, ...], unit: str | None
+) -> str:
     """Return the answer as the command about one recording prints it."""
     from fusetools.render.text import count, diff, errors, fleet, hist, slow, stages
 
     made: dict[str, Callable[[Any], str]] = {
         "hist": lambda r: hist.render(r, unit or "", bool(words), ("request",)),
-        "stages": lambda r: stages.render(r, unit or "", not words, False, ""),
+        "stages": lambda r: stages.render(
+            r, unit or "", not words, False, ("fusetools", "fleet", folder, "stages")
+        ),
         "slow": slow.render,
         "errors": errors.render,
         "count": count.render,

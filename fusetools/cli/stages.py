@@ -68,4 +68,6 @@ def command(
     else:
         from fusetools.render.text.stages import render
 
-        say(render(result, unit or "", not operations, overhead, path))
+        of = [] if path == "perf.data" else ["-i", path]
+        asked = ["fusetools", "stages", *of]
+        say(render(result, unit or "", not operations, overhead, asked))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -227,6 +228,9 @@ def test_sql(folder: Path, run: Invoke) -> None:
 def test_the_command(folder: Path, run: Invoke, words: tuple[str, ...]) -> None:
     result = run("fleet", str(folder), *words)
     assert result.exit_code == 0 and "24,000 requests, 24,000 matched" in result.output
+    # Commands that it names are those about the fleet.
+    named = re.findall(r"fusetools \w+", result.output)
+    assert set(named) <= {"fusetools fleet"}
 
 
 @pytest.mark.parametrize("words", ["outliers", "why", "hist", "slow", "stages"])

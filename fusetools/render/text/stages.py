@@ -29,12 +29,12 @@ def render(
     unit: str = "",
     overview: bool = True,
     overhead: bool = False,
-    path: str = "perf.data",
+    command: Sequence[str] = ("fusetools", "stages"),
 ) -> str:
     """Return a table per operation, or lines per group if requests are grouped by a key.
 
     ``overview``: only one line per operation; ``overhead``: with the overhead of recording in each
-    stage; ``path``: the recording's."""
+    stage; ``command``: the one that was asked."""
     output: list[str] = []
     begun = bool(result.facts.requests.begun)
     if not result.operations:
@@ -47,8 +47,7 @@ def render(
         matched = [o for o in result.operations if o.timed]
         if overview and not overhead and len(matched) > 1:
             output += [*_lines(matched, "", unit), *_legend(matched)]
-            of = [] if path == "perf.data" else ["-i", path]
-            one = shlex.join(["fusetools", "stages", *of, matched[0].operation])
+            one = shlex.join([*command, matched[0].operation])
             output += [printable(f"the stages of one: {one}"), ""]
             rest = [o for o in result.operations if o.matched < o.requests]
             output += [f"{title(o)}: {requests(o, begun)}" for o in rest]
