@@ -39,7 +39,7 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 @dataclass(frozen=True)
 class Config:
-    """How to serve. ``users``: bcrypt hashes of passwords by user, none: everybody may read."""
+    """Way to serve. ``users``: bcrypt hashes of passwords by user, none: everybody may read."""
 
     tls: ssl.SSLContext | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)

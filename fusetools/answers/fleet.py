@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,19 +36,6 @@ from fusetools.results.request import Request, StageTime
 from fusetools.results.slow import Slowest
 from fusetools.results.stages import OperationStages, Stage, Stages
 
-STAGES = (
-    "vfs_entry",
-    "between",
-    "setup",
-    "background",
-    "queue",
-    "dispatch",
-    "daemon",
-    "reply",
-    "caller_wakeup",
-    "vfs_exit",
-    "after_reply",
-)
 _UNANSWERED = ("unfinished", "interrupted", "aborted")
 _HOUR = 3600 * 10**9  # ns
 _OF_SESSIONS = ("kernel", "version")  # groupings by what a recording has once
@@ -273,8 +261,7 @@ class Fleet:
     def stages(self, patterns: Sequence[str]) -> Stages:
         """Return the requests' time by operation and stage, without the stages' parts."""
         table = self._wanted(patterns)
-        named = {name: f"stage_{name}_ns" for name in STAGES}
-        named = {name: column for name, column in named.items() if column in table.columns}
+        named = {name: f"stage_{name}_ns" for name in _stages(table.columns)}
         more: dict[str, Any] = {
             "requests": table.count(),
             "errors": ((table.error != 0) & table.whole_ns.notnull()).cast("int64").sum(),
@@ -334,7 +321,7 @@ class Fleet:
         unanswered = table.fate.isin(_UNANSWERED)
         ended = table.end_ns.notnull()
         failed = unanswered & ~ended | (ended & ((table.error != 0) | table.negative))
-        named = [name for name in STAGES if f"stage_{name}_ns" in table.columns]
+        named = _stages(table.columns)
         sums = table.group_by("key").aggregate(
             requests=table.count(),
             begun=table.begin_ns.count(),
@@ -497,6 +484,12 @@ def _sums(of: str, table: Any = None) -> dict[str, Any]:
     return {name: made(name) for name in ("n", "total", "min", "max", "least", "open")}
 
 
+def _stages(columns: Iterable[str]) -> list[str]:
+    """Return the stages that have a column, in the core's order; without the stages' parts."""
+    names = [match[1] for column in columns if (match := re.fullmatch("stage_(.+)_ns", column))]
+    return [name for name in names if not name.startswith(tuple(f"{other}_" for other in names))]
+
+
 def _figures(
     rows: Iterable[dict[str, Any]], keys: Sequence[str] = ("operation",)
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -632,7 +625,7 @@ def _operation(
 
 def _request(row: dict[str, Any], began: int | None) -> Request:
     since = row["begin_ns"] if began is None else row["time_ns"] - began
-    found = ((name, row.get(f"stage_{name}_ns")) for name in STAGES)
+    found = ((name, row[f"stage_{name}_ns"]) for name in _stages(row))
     stages = tuple(StageTime(name, ns) for name, ns in found if ns)
     return Request(
         operation=row["operation"],
