@@ -494,6 +494,7 @@ class Cause(TypedDict):
     requests: int
     own: _Frames
     last: _Frames
+    operations: Sequence[tuple[str, int]]  # operation, ns
     places: Sequence[tuple[str, int, int, int]]  # operation, file, requests, ns
     callers: Sequence[tuple[int, int, int]]  # process, requests, ns
 
@@ -791,6 +792,12 @@ def slowest(
 
     ``connected``: (PID, descriptor, peer) of connections that were open for the whole recording,
     and the same of files."""
+
+def starts(
+    path: str | PathLike[str], catalogue: Rows, threads: Sequence[int]
+) -> list[tuple[int, list[str]]]:
+    """Return the functions of threads, outermost first and without the C library's; of those whose
+    recorded stacks reach the thread's start."""
 
 def numbered(
     path: str | PathLike[str],

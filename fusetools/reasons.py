@@ -282,6 +282,8 @@ class Code(str, Enum):
     HANG_UNANSWERED = "hang_unanswered"
     HANG_OLDER = "hang_older"
     LOCK_HOLDER_UNKNOWN = "lock_holder_unknown"
+    CALLER_HALTED = "caller_halted"
+    HOLDER_HALTED = "holder_halted"
 
 
 # Causes, of missing kernel functions, that only another kernel removes. record and doctor report
@@ -483,13 +485,15 @@ def _waits(words: Words) -> str:
 
 
 def _mounting(words: Words) -> str:
+    ran = words.reason.figures.get("on_cpu_ns", 0)
+    ran_for = f", {duration(ran)} of it on a CPU" if ran else ""
     if words.get("sign", "device") in ("helper", "device"):
         path = words["path"] or "something"
-        return f"{words['mounter']} mounts {path}{_since(words)}, not mounted yet"
+        return f"{words['mounter']} mounts {path}{_since(words)}{ran_for}, not mounted yet"
     loaded = "has loaded libfuse and " if words["sign"] == "library" else ""
     return (
         f"{words['mounter']}, which {loaded}names {words['path']} on its command line, has run"
-        f"{_since(words, ' for {}')} without a FUSE connection"
+        f"{_since(words, ' for {}')}{ran_for} without a FUSE connection"
     )
 
 
@@ -601,9 +605,11 @@ def _of_server(words: Words) -> str:
     name = words["operation"] or "caller"
     one = words.reason.figures.get("callers") == 1
     silent = ago(words.reason.figures.get("silent_ns", 0) / 1e9)
+    wanted = f"{words['wanted']} from " if words["wanted"] else ""
+    unknown = "" if wanted else " (the stack of the thread could not be read)"
     return (
-        f"{words.counted('callers', name)} wait{'s' if one else ''} for {words['wanted']} from "
-        f"{words['peer']}, no byte for {silent}"
+        f"{words.counted('callers', name)} wait{'s' if one else ''} for {wanted}{words['peer']}, "
+        f"no byte for {silent}{unknown}"
     )
 
 
@@ -694,10 +700,15 @@ def _under(words: Words) -> str:
     return f" under {words['function']}" if "function" in words else ""
 
 
+def _began(words: Words) -> str:
+    """Return the start function of a thread, to follow its name."""
+    return f" ({words['start_function']})" if "start_function" in words else ""
+
+
 def _by_helper(words: Words) -> str:
     """Return who waits: the daemon, or one of its threads for which the others wait."""
     if "helper" in words:
-        return f"{words['daemon']} waits for another of its threads, which"
+        return f"{words['daemon']} waits for another of its threads{_began(words)}, which"
     return words["daemon"]
 
 
@@ -738,7 +749,7 @@ def _lock(words: Words) -> str:
     doing = _DOING.get(words.get("how", ""), "")
     call = f" in {words['syscall']}" if doing and "syscall" in words else ""
     under = f" under {words['holder']}" if words.get("holder") else ""
-    holder = f"; its holder {doing}{call}{under}" if doing else ""
+    holder = f"; its holder{_began(words)} {doing}{call}{under}" if doing else ""
     lock = f"{words['daemon']} waits for one lock ({words['lock']}){taken}{holder}"
     return f"{_each(words)}; {lock}; more threads would not help"
 
@@ -1563,6 +1574,17 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "who holds the lock of {path} that {comm} (pid {pid}) waits for cannot be known",
         "no other process here has the file open; it may be a caller on another host, or the "
         "daemon has lost a release",
+    ),
+    Code.CALLER_HALTED: (
+        lambda words: (
+            f"{_who(words)} is {words['halted']}{_in(words)} of {_file(words)}"
+            f"{_since(words, ' for {}')}"
+        ),
+        "all its requests were answered",
+    ),
+    Code.HOLDER_HALTED: (
+        "{comm} (pid {pid}), which holds a lock on {path}, is {halted}",
+        "",
     ),
 }
 JOINED = frozenset(

@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fusetools import core
@@ -167,6 +168,22 @@ def request(row: core.native.NamedRequest, first: int, names: Names) -> Request:
         parts_ns=tuple(dict(parts) for *_, parts in row.stages),
         meanwhile=_meanwhile(row),
     )
+
+
+def threads_of(shown: Request) -> list[int | None]:
+    """Return the daemon's threads that an answer about a request names."""
+    helpers = shown.meanwhile.helpers if shown.meanwhile else ()
+    return [shown.daemon_tid, *(helper.tid for helper in helpers)]
+
+
+def with_starts(shown: Request, starts: Mapping[int, str]) -> Request:
+    """Return the request with the start functions of its daemon's threads."""
+    meanwhile = shown.meanwhile
+    if meanwhile:
+        helpers = [replace(h, start_function=starts.get(h.tid, "")) for h in meanwhile.helpers]
+        meanwhile = replace(meanwhile, helpers=tuple(helpers))
+    own = starts.get(-1 if shown.daemon_tid is None else shown.daemon_tid, "")
+    return replace(shown, meanwhile=meanwhile, start_function=own)
 
 
 def _aborter(row: core.native.NamedRequest) -> Aborter | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fusetools import core
@@ -15,6 +15,8 @@ from fusetools.answers.requests import (
     guessed,
     request,
     signal_name,
+    threads_of,
+    with_starts,
 )
 from fusetools.answers.source import Source
 from fusetools.errors import Error
@@ -80,23 +82,30 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     answer, facts = query(core.native.numbered, filters, query.connected, unique)
     row = only(answer["rows"], unique, query.names, source.path)
     shown = request(row, answer["first"], query.names)
+    others = [a["tid"] for line in answer["lines"] for a in (line["caller"], line["daemon"]) if a]
+    starts = source.start_functions([*threads_of(shown), *others])
+    shown = with_starts(shown, starts)
     first = min((time for _, time in row.marks), default=0)
     moments = tuple(
         TimelineEvent(
-            line["time"] - first, sentence(line["caller"], shown), sentence(line["daemon"], shown)
+            line["time"] - first,
+            sentence(line["caller"], shown, starts),
+            sentence(line["daemon"], shown, starts),
         )
         for line in answer["lines"]
     )
     return Shown(shown, moments, guessed(query.probes), source.with_missing_detail(facts))
 
 
-def sentence(action: core.native.Action | None, shown: Request) -> str:
-    """Return an action of the shown request's caller or daemon in words."""
+def sentence(action: core.native.Action | None, shown: Request, starts: Mapping[int, str]) -> str:
+    """Return an action of the shown request's caller or daemon in words. ``starts``: start
+    functions by thread."""
     if action is None:
         return ""
     code, tid, known, unique = action["code"], action["tid"], action["number"], action["unique"]
     number = known or 0
     task = _task(tid, shown)
+    task += f" ({starts[tid]})" if tid is not None and tid in starts else ""
     if code == "runs":
         return "runs" if known is None else f"runs on CPU {number}"
     if code == "woken":

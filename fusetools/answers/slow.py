@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import expressions
-from fusetools.answers.requests import RequestQuery, guessed, request
+from fusetools.answers.requests import RequestQuery, guessed, request, threads_of, with_starts
 from fusetools.answers.source import Source
 from fusetools.patterns import expression
 from fusetools.results.slow import SlowCall, Slowest
@@ -28,10 +28,12 @@ def slow(
     answer, facts = query(
         core.native.slowest, filters, wanted, query.names.mounts, query.connected, most
     )
-    requests = tuple(request(row, answer["first"], query.names) for row in answer["rows"])
+    requests = [request(row, answer["first"], query.names) for row in answer["rows"]]
+    starts = source.start_functions(tid for r in requests for tid in threads_of(r))
+    requests = [with_starts(r, starts) for r in requests]
     pathless = None if path is None else answer["pathless"]
     calls = tuple(_call(row, source.mount_points) for row in answer["calls"])
-    return Slowest(requests, guessed(query.probes), facts, pathless, calls)
+    return Slowest(tuple(requests), guessed(query.probes), facts, pathless, calls)
 
 
 def _call(row: core.native.Fields, mounts: Mapping[int, str]) -> SlowCall:

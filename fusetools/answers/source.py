@@ -20,6 +20,7 @@ from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, TRACE_DAT
 from fusetools.patterns import suggestion
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
+from fusetools.starts import start_of
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate
@@ -86,6 +87,16 @@ class Source:
         switches = {p.event for p in catalogue.rows if p.role == "switch"}
         stacks = [event for event in self.described["stacks"] if event in switches]
         return catalogue.with_events("stack", stacks).rows
+
+    def start_functions(self, threads: Iterable[int | None]) -> dict[int, str]:
+        """Return the start functions of threads, of those whose recorded stacks reach their
+        start."""
+        rows = self.with_stacks(self.catalogue.named())
+        wanted = sorted({tid for tid in threads if tid is not None})
+        if not wanted or not any(row.role == "stack" for row in rows):
+            return {}
+        found = self.query(core.native.starts, rows, wanted)
+        return {tid: name for tid, functions in found if (name := start_of(functions))}
 
     def query(
         self,

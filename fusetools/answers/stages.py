@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import expressions, selected
 from fusetools.answers.source import Source
+from fusetools.answers.why import disk_waits
 from fusetools.reasons import Code, Reason
 from fusetools.results.facts import Facts
 from fusetools.results.stages import CallsWithoutRequest, MountCalls, OperationStages, Stage, Stages
@@ -39,6 +41,12 @@ def stages(
         for group in answer["groups"]
         if selected(group["operation"], patterns)
     ]
+    if by == "daemon-thread":
+        starts = source.start_functions(o.key for o in rows if isinstance(o.key, int))
+        rows = [replace(o, start_function=starts.get(o.key, "")) for o in rows]  # type: ignore[arg-type]
+    if patterns and not by and any(_is_blocked(o) for o in rows):
+        disks = disk_waits(source, filters)
+        rows = [replace(o, disk_ns=disks.get(o.operation, {})) if o.waits else o for o in rows]
     by_name: dict[tuple[str, bool], int] = {}
     for o in rows:
         whole = (o.operation, o.waits)
@@ -61,6 +69,12 @@ def stages(
     calls.sort(key=lambda c: (-c.rest_ns, -c.total_ns, c.syscall, _order(c.key)))
     joined = tuple(_joined(probes, facts))
     return Stages(tuple(rows), by, event_cost, joined, facts, tuple(calls))
+
+
+def _is_blocked(operation: OperationStages) -> bool:
+    """Return whether the daemon's threads waited for something."""
+    inside = (s for s in operation.stages if "daemon" in s.name.split("+"))
+    return operation.waits and any(stage.parts_ns.get("blocked") for stage in inside)
 
 
 def _calls(fields: core.native.Fields, by: str, mounts: Mapping[int, str]) -> MountCalls:

@@ -27,6 +27,7 @@ from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
 from fusetools.session import File, TracedMount
+from fusetools.starts import start_of_frames
 
 # Causes that every request has.
 _ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
@@ -62,13 +63,8 @@ _WHOLE = 0.9  # share of a finding's time that must be in the place that it name
 
 def why(source: Source, filters: Filters) -> Why:
     """Return the findings of a recording."""
-    query = RequestQuery(source)
-    if source.detail == "stacks":
-        query.probes = source.with_stacks(source.catalogue.named())
-    long = int(threshold(Code.DAEMON_CPU.value, "least_ns_each"))
-    answer, facts = query(core.native.why, filters, long)
-    facts = source.with_missing_detail(facts)
-    digest = Digest(source, query, answer, facts)
+    digest = _digest(source, filters)
+    facts = digest.facts
     found = sorted(_findings(digest), key=lambda f: (_rank(f), -f.time_ns, f.reason.code.value))
     return Why(
         findings=tuple(found[:MOST]),
@@ -167,6 +163,29 @@ def _called_by(
     rows = [row for row in cause["callers"] if row[0] != pid]
     rows += [(caller, n, its * ns // whole) for caller, n, ns in callers]
     return {**cause, "callers": rows}
+
+
+def disk_waits(source: Source, filters: Filters) -> dict[str, dict[str, int]]:
+    """Return for how many ns the daemons' threads waited for disks while callers waited for them,
+    by operation and place: a file with its mount and device, only the latter, or "" if unknown."""
+    digest = _digest(source, filters)
+    found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for cause in digest.answer["causes"]:
+        if (cause["what"], cause["how"]) == ("slept", "disk") and not cause["background"]:
+            place, _ = digest.files([cause])
+            file, disk = place.get("below", ""), place.get("disk", "")
+            for operation, ns in cause["operations"]:
+                found[operation][f"{file} on {disk}" if file else str(disk)] += ns
+    return {operation: dict(places) for operation, places in found.items()}
+
+
+def _digest(source: Source, filters: Filters) -> Digest:
+    query = RequestQuery(source)
+    if source.detail == "stacks":
+        query.probes = source.with_stacks(source.catalogue.named())
+    long = int(threshold(Code.DAEMON_CPU.value, "least_ns_each"))
+    answer, facts = query(core.native.why, filters, long)
+    return Digest(source, query, answer, source.with_missing_detail(facts))
 
 
 class Digest:
@@ -622,6 +641,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             figures["lock_share"] = group.ns / (digest.worked(connection) or 1)
         elif most["helper"]:
             subject["helper"] = last
+        if most["helper"] and (start := start_of_frames(most["last"])):
+            subject["start_function"] = start
         if code == Code.SLOW_SERVER:
             subject["peer"] = digest.address(most)
         sure = most["how"] != "poll" or code != Code.SLOW_SERVER

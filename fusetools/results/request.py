@@ -41,7 +41,8 @@ class Helper:
     meanwhile; None if it used sockets with unknown peers. ``files``: files on disks that it
     worked on meanwhile, with their mount and device, as far as known. ``on_cpu_ns``,
     ``runnable_ns`` and ``blocked_ns``: how it spent the wait, None if its switches were not
-    recorded.
+    recorded. ``start_function``: the function with which the thread began, "" if no recorded stack
+    reaches it.
     """
 
     tid: int
@@ -52,6 +53,7 @@ class Helper:
     on_cpu_ns: Ns | None = None
     runnable_ns: Ns | None = None
     blocked_ns: Ns | None = None
+    start_function: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class Request:
     name; ``interrupted``: the daemon read an INTERRUPT for it. ``resent``: the kernel sent it a
     second time; ``first_reader``: process that had read it before, and did not answer it;
     ``first_read_ns``: when. ``aborter``: who aborted it, None if nobody.
-    ``host``: of its recording, in answers about several.
+    ``host``: of its recording, in answers about several. ``start_function``: that of the daemon's
+    thread, as in ``Helper``; only in ``slow`` and ``show``.
     """
 
     operation: str
@@ -141,3 +144,4 @@ class Request:
     aborter: Aborter | None = None
     meanwhile: Meanwhile | None = None
     host: str = ""
+    start_function: str = ""

@@ -58,6 +58,10 @@ class OperationStages:
     ``p50_ns``, ``p99_ns`` and ``max_ns`` are None without timed requests. Values from ``least_ns``
     are lower bounds. ``errors``: number of timed requests that failed. ``ring``: number answered by
     io_uring. ``handed``: number handled by another, unknown thread than the reader.
+    ``start_function``: if requests are grouped by the daemon's threads, the function with which the
+    thread began, "" if no recorded stack reaches it. ``disk_ns``: the part of the daemon's blocked
+    time that it waited for disks, at least, by file with its mount and device ("" if unknown); only
+    of synchronous requests, and only if operations are selected.
     """
 
     operation: str
@@ -78,6 +82,8 @@ class OperationStages:
     timed: int = 0
     least_ns: Ns | None = None
     handed: int = 0
+    start_function: str = ""
+    disk_ns: dict[str, Ns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fusetools.starts import start_of
 from fusetools.stuck.moment import Task
 
 # The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers,
@@ -15,16 +16,6 @@ _SCHEDULER = re.compile(
 )
 
 
-# Functions that run a thread's start function: of C libraries, C++'s std::thread, Rust and Go; and
-# main(), which is no name of a thread.
-_STARTS = re.compile(
-    r"_*(GI_+)?(clone3?|start_thread|start|libc_start_(call_)?main(_impl)?(@.*)?|thread_start|main)$"
-    r"|execute_native_thread_routine|thread_proxy$|std::(thread::|__?invoke)|core::ops::function::FnOnce|std::(sys|panic|sys_common|backtrace)"
-    r"|runtime\.(goexit|mcall|mstart|systemstack)"
-)
-_INTERPRETED = ("pythread_wrapper", "thread_run")  # functions that begin each thread of Python
-
-
 def start_function(task: Task) -> str:
     """Return the function with which a thread began: a thread's name says little (all threads of
     CernVM-FS are called cvmfs2).
@@ -34,13 +25,7 @@ def start_function(task: Task) -> str:
     """
     if not task.user_whole or task.tid == task.pid:
         return ""
-    for name in reversed(task.user):
-        name = name.replace("(anonymous namespace)::", "")
-        if not _STARTS.match(name):
-            plain = name.partition("(")[0]
-            short = plain if "<" in plain else plain.rpartition("::")[2]
-            return "" if name.startswith("[") or short in _INTERPRETED else short
-    return ""
+    return start_of(reversed(task.user))
 
 
 def waits_for_workers(task: Task) -> bool:

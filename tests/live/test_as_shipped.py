@@ -125,6 +125,7 @@ def test_slow_names_the_thread_that_downloads(
         helper = request.meanwhile.helpers[0]
         main.add(helper.tid)
         assert helper.tid != request.daemon_tid
+        assert helper.start_function == "MainDownload"
         assert Path(f"/proc/{client.pid}/task/{helper.tid}").exists()
         assert helper.peers == (f"127.0.0.1:{server.port}",)
         calls = {name: ns for name, _, ns in helper.syscalls}
@@ -136,7 +137,10 @@ def test_slow_names_the_thread_that_downloads(
     assert polled > 0.5 * waited
     text = run("slow", "read", "-n", "1", "-i", recording.path).stdout
     said = " ".join(text.split())
-    assert re.search(rf"for thread {main.pop()}( \([^)]*\))?, which called poll", said)
+    thread = rf"thread {main.pop()} \(MainDownload"
+    assert re.search(rf"for {thread}(: [^)]*)?\), which called poll", said)
+    text = run("show", str(reads[0].unique), "-i", recording.path).stdout
+    assert re.search(rf"is woken by {thread}", " ".join(text.split()))
     assert f"connected to 127.0.0.1:{server.port}" in said
 
 

@@ -184,6 +184,29 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     assert slow.meanwhile.syscalls[0][0] in ("clock_nanosleep", "restart_syscall")
 
 
+SIGNALLED = f"""
+import os, signal, sys
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.004, 0.004)
+for n in range({EACH}):
+    os.stat(f"{{sys.argv[1]}}/file{{n}}")
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_interrupts_of_requests_in_rings(ring_mount: RingMounter, tmp_path: Path) -> None:
+    """Requests come by rings, their INTERRUPTs by the device: the daemon counts those it reads."""
+    mount, data = ring_mount("--delay", 20), tmp_path / "perf.data"
+    recorded(data, "--mount", mount.path, "--", sys.executable, "-c", SIGNALLED, mount.path)
+    ring, device = mount.end()
+    assert ring["lookup"] == EACH
+    rows = fusetools.open(data).errors().interrupts
+    lookups = sum(row.requests for row in rows if row.operation == "lookup")
+    assert EACH // 2 <= lookups <= EACH
+    assert sum(row.read for row in rows) == device["interrupt"]
+    assert not sum(row.obeyed for row in rows)
+
+
 def test_rings_that_never_answer_are_named(ring_mount: RingMounter) -> None:
     """Other rings' threads, which wait for requests, do not count."""
     mount = ring_mount()

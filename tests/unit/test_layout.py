@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     ("__init__",),
     ("flame",),  # knows nothing of the rest
-    ("errors", "names", "printable", "patterns", "figures"),
+    ("errors", "names", "printable", "patterns", "figures", "starts"),
     ("core", "csvfile", "extras", "reasons"),
     ("host",),
     ("output", "session", "web"),

@@ -332,7 +332,7 @@ def test_actions_are_told_in_words(did: Any, said: str) -> None:
     shown: Any = SimpleNamespace(
         operation="lookup", tid=7, comm="cat", daemon_tid=5, daemon_comm=""
     )
-    assert show.sentence(did, shown) == said
+    assert show.sentence(did, shown, {}) == said
 
 
 def test_show(run: Invoke) -> None:

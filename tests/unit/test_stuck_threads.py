@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusetools.starts import start_of_frames
 from fusetools.stuck.moment import Descriptor, Socket, Task
 from fusetools.stuck.threads import idles, start_function
 
@@ -73,3 +74,38 @@ def test_the_function_with_which_a_thread_began(user: tuple[str, ...], start: st
     assert start_function(task) == start
     assert start_function(replace(task, user_whole=False)) == ""
     assert start_function(replace(task, tid=task.pid)) == ""
+
+
+LIBC, CLIENT = "/usr/lib/libc.so.6", "/usr/lib/libcvmfs.so"
+
+
+@pytest.mark.parametrize(
+    ("frames", "start"),
+    [
+        ([("clone3", LIBC), ("start_thread", LIBC), ("MainDownload", CLIENT)], "MainDownload"),
+        # Debian's libc does not export start_thread.
+        (
+            [("[libc.so.6]", LIBC), ("a::MainDownload(void*)", CLIENT), ("f", CLIENT)],
+            "MainDownload",
+        ),
+        (
+            [
+                ("[libc.so.6]", LIBC),
+                ("[libstdc++.so.6.0.30]", "/usr/lib/libstdc++.so.6.0.30"),
+                ("std::thread::_State_impl<std::thread::_Invoker<X> >::_M_run", CLIENT),
+                ("download::DownloadManager::MainDownload", CLIENT),
+            ],
+            "MainDownload",
+        ),
+        # Frame pointers leave the caller of a libc function out.
+        ([("[libc.so.6]", LIBC), ("poll", LIBC)], ""),
+        ([("[libc.so.6]", LIBC), ("[libfuse3.so.3]", "/usr/lib/libfuse3.so.3"), ("f", CLIENT)], ""),
+        ([("MainDownload", CLIENT), ("poll", LIBC)], ""),  # the stack may have begun before
+        ([("qsort", LIBC), ("compare", CLIENT)], ""),  # it begins in the middle
+        ([("[libc.so.6]", LIBC), ("main", CLIENT), ("loop", CLIENT)], ""),  # no thread's start
+        ([], ""),
+    ],
+)
+def test_the_start_of_a_recorded_thread(frames: list[tuple[str, str]], start: str) -> None:
+    kernel = ("do_syscall_64", "", True)
+    assert start_of_frames([*((name, path, False) for name, path in frames), kernel]) == start

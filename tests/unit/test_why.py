@@ -6,6 +6,7 @@ import copy
 import errno
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import _UNANSWERED, RULES
 from fusetools.reasons import Code, Reason
+from fusetools.render.text.stages import render as stages_text
 from fusetools.render.text.why import render
 from fusetools.results.compare import Compared, Figures, Group, Measure
 from fusetools.results.diff import Difference, Differences, Side
@@ -101,6 +103,7 @@ def cause(what: str, ns: int, **more: Any) -> dict[str, Any]:
         "requests": count,
         "own": [],
         "last": [],
+        "operations": [(operation, part) for operation, _, _, part in places],
         "places": places,
         "callers": [(PID, count, ns)],
         **more,
@@ -217,6 +220,37 @@ def test_sleeps(rule: Any, how: str, code: str) -> None:
     short = {**slept, "ns": 9 * MS}
     assert codes(rule(causes=[short], waited=(1000, 10 * MS))) == []
     assert codes(rule(causes=[slept], seconds=60.0)) == []
+
+
+def test_stages_name_the_disks_that_were_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of `slow` and `why`; of the selected operation, and of callers' requests."""
+    disk = {"how": "disk", "connection": 45, "syscall": "pread64"}
+    both = [("read", 0, 1, 5 * MS), ("read", 1, 1, 2 * MS), ("open", 0, 1, MS)]
+    answer = {
+        **{**EMPTY, "first": 0, "last": 2_000 * MS, "lost": 0, "throttled": 0, "warnings": []},
+        "causes": [
+            cause("slept", 8 * MS, fd=4, places=both, **disk),
+            cause("slept", 3 * MS, fd=9, places=[("read", 0, 1, 3 * MS)], **disk),
+            cause("slept", 4 * MS, fd=4, background=True, **disk),
+            cause("slept", 4 * MS, fd=4, how="network", connection=45),
+        ],
+    }
+    monkeypatch.setattr(core.native, "why", lambda *_: answer)
+    recording = fusetools.open(DEMO)
+    recording._source.session = replace(
+        recording._source.session,
+        mounts=(fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON),),
+        files=(fusetools.session.File(DAEMON, 4, "/data/f4", "/data", "ext4", "/dev/vdb"),),
+    )
+    result = recording.stages("read")
+    (read,) = (o for o in result.operations if o.waits)
+    file = "/data/f4 on /data (ext4, /dev/vdb)"
+    assert read.disk_ns == {file: 7 * MS, "/data (ext4, /dev/vdb)": 3 * MS}
+    lines = [line.strip() for line in stages_text(result).splitlines() if "waited for /" in line]
+    assert [line.split(": ")[0] for line in lines] == [
+        f"the daemon waited for {name}" for name in read.disk_ns
+    ]
+    assert not any(o.disk_ns for o in recording.stages().operations)
 
 
 def test_a_disk_is_named_by_the_file_that_was_waited_for_most(rule: Any) -> None:

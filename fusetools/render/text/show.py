@@ -31,6 +31,7 @@ def render(result: Shown) -> str:
     left = (width() - wide - 5) // 2
     caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"
     daemon = f"{printable(r.daemon_comm) or 'daemon'} {r.daemon_tid}"
+    daemon += f" ({printable(r.start_function)})" if r.start_function else ""
     output.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
     for when, moment in zip(times, result.moments):
         columns = [

@@ -92,7 +92,9 @@ def details(r: Request) -> list[list[str]]:
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
     asleep = unsplit(r.meanwhile.unsplit_ns) if r.meanwhile and r.meanwhile.blocked_ns else []
     if calls:
-        calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
+        began = f" ({printable(r.start_function)})" if r.start_function else ""
+        thread = f"thread {r.daemon_tid}{began}"
+        calls[0] = f"the daemon's {thread} called {calls[0]}"
         calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
         calls += _on(r.meanwhile.files) if r.meanwhile else []
     host = f"on {printable(r.host)}" if r.host else ""
@@ -130,8 +132,9 @@ def _helper(h: Helper) -> list[str]:
     calls = [_called(*call) for call in h.syscalls[:4]]
     times = (("ran", h.on_cpu_ns), ("waited for CPU", h.runnable_ns), ("slept", h.blocked_ns))
     did = ", ".join(f"{name} {duration(ns)}" for name, ns in times if ns)
-    did = f" ({did})" if did else ""
-    head = f"it waited {duration(h.waited_ns)} for thread {h.tid}{did}, which called {calls[0]}"
+    notes = ": ".join(filter(None, (printable(h.start_function), did)))
+    thread = f"thread {h.tid} ({notes})" if notes else f"thread {h.tid}"
+    head = f"it waited {duration(h.waited_ns)} for {thread}, which called {calls[0]}"
     return [head, *calls[1:], *_connected(h.peers), *_on(h.files)]
 
 

@@ -18,6 +18,7 @@ _BAR = 8
 
 
 _LONG_BAR = 16
+_MOST_DISKS = 5
 
 
 # Share of all system calls' time from which an overview shows one's time outside of requests.
@@ -149,7 +150,20 @@ def operation(
     lines = table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")
     largest = max(stage.total_ns for stage in o.stages)
     lines[places[largest]] = f"{BOLD}{lines[places[largest]]}{PLAIN}"
-    return [heading, *lines]
+    return [heading, *lines, *_disks(o, unit)]
+
+
+def _disks(o: OperationStages, unit: str) -> Iterator[str]:
+    """Yield the files on disks for which the daemon waited, most time first."""
+    rows = sorted(o.disk_ns.items(), key=lambda row: (-row[1], row[0]))
+    for place, ns in rows[:_MOST_DISKS]:
+        name = printable(place) or "a file that is not known"
+        what = f"the daemon waited for {name}: {duration(ns / o.timed, unit)}"
+        yield from prose(f"{what}, {share(ns, o.total_ns)}", "  ", "    ")
+    if len(rows) > _MOST_DISKS:
+        rest = sum(ns for _, ns in rows[_MOST_DISKS:])
+        what = f"and for {plural(len(rows) - _MOST_DISKS, 'other file')}"
+        yield f"  {what}: {duration(rest / o.timed, unit)}, {share(rest, o.total_ns)}"
 
 
 def _column(overhead: bool) -> str:
@@ -212,6 +226,7 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
     rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
     for o in operations:
         name = _key(o.key, by) if by else title(o)
+        name += f" ({printable(o.start_function)})" if o.start_function else ""
         over = ">" if o.least_ns is not None else ""
         times = [over + duration(ns, unit) for ns in (o.total_ns, o.mean_ns)]
         times.append(at_least(o.p99_ns, unit, o.least_ns))

@@ -20,6 +20,7 @@ pub mod replay;
 pub(crate) mod rows;
 pub mod slowest;
 pub mod stages;
+pub mod starts;
 pub mod tables;
 pub mod told;
 pub mod tree;

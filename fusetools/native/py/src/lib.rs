@@ -649,6 +649,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(single::spans, module)?)?;
     module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::starts, module)?)?;
     module.add_class::<named::NamedRequest>()?;
     module.add_class::<named::Meanwhile>()?;
     module.add_class::<named::Helper>()?;

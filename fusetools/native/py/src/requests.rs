@@ -179,6 +179,22 @@ pub fn numbered<'py>(
     Told::new(&info, counts, Timeline { lines }).with_rows(py, rows.collect())
 }
 
+/// Return (thread, its functions, outermost first) of the threads whose recorded stacks reach their start.
+#[pyfunction]
+pub fn starts(
+    py: Python<'_>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    threads: Vec<i32>,
+) -> PyResult<Vec<(i32, Vec<String>)>> {
+    let catalogue = catalogue.into_iter().map(meaning);
+    let catalogue: Vec<Meaning> = catalogue.collect::<PyResult<_>>()?;
+    let reader = Reader::open(&path).map_err(|error| read_error(&path, error))?;
+    let found =
+        py.detach(|| fusetools_core::answers::starts::starts(&reader, &catalogue, &threads));
+    found.map_err(|error| read_error(&path, error))
+}
+
 /// Lines of a single request; none if there are several.
 #[derive(Serialize)]
 struct Timeline {

@@ -66,6 +66,8 @@ struct Cause<'a> {
     requests: u64,
     own: &'a [Frame],
     last: &'a [Frame],
+    /// (operation, ns)
+    operations: Vec<(&'static str, u64)>,
     places: Vec<Place>,
     /// (process, requests, ns)
     callers: Vec<(i32, u64, u64)>,
@@ -96,6 +98,11 @@ impl<'a> Cause<'a> {
             requests: found.requests,
             own: &found.own,
             last: &found.last,
+            operations: found
+                .operations
+                .iter()
+                .map(|(operation, ns)| (operation.name(), *ns))
+                .collect(),
             places: places
                 .map(|(operation, node, of)| (operation.name(), *node, of.requests, of.ns))
                 .collect(),

@@ -171,6 +171,8 @@ pub struct Found {
     /// Stacks, outermost frame first; empty if unknown.
     pub own: Vec<Frame>,
     pub last: Vec<Frame>,
+    /// Time by operation, in ns.
+    pub operations: Vec<(Operation, u64)>,
     /// Time by operation and file, and by calling process, most first.
     pub places: Vec<(Operation, u32, Count)>,
     pub callers: Vec<(i32, Count)>,
@@ -838,6 +840,13 @@ impl Listener for Why<'_> {
                 false => (Vec::new(), Vec::new()),
             };
             let places = cells.remove(&number).unwrap_or_default();
+            let mut operations: Vec<(Operation, u64)> = Vec::new();
+            for ((_, operation, _), count) in &places {
+                match operations.iter_mut().find(|(known, _)| known == operation) {
+                    Some((_, ns)) => *ns += count.ns,
+                    None => operations.push((*operation, count.ns)),
+                }
+            }
             let places = places.into_iter().take(MOST_SHOWN);
             let callers = callers.remove(&number).unwrap_or_default();
             self.found.push(Found {
@@ -846,6 +855,7 @@ impl Listener for Why<'_> {
                 requests: sum.requests,
                 own,
                 last,
+                operations,
                 places: places
                     .map(|((_, operation, node), count)| (operation, node, count))
                     .collect(),

@@ -493,7 +493,7 @@ fn is_of(name: &str, function: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '.']))
 }
 
-fn is_c_library(path: &str) -> bool {
+pub(crate) fn is_c_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     ["libc.so", "libc-2", "libpthread", "ld-"]
         .iter()
