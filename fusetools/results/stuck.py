@@ -126,7 +126,9 @@ class StuckMount:
     - quiet.
 
     ``servers``: the processes that read its requests, including ``daemon``; ``client``: the answers
-    of its CernVM-FS client about itself.
+    of its CernVM-FS client about itself. ``halted``: callers that are stopped, traced or frozen in
+    a system call on the mount and wait for no answer, and halted holders of a file lock for which
+    callers wait: the daemon is not the cause.
     """
 
     path: str
@@ -145,6 +147,7 @@ class StuckMount:
     locked: int = 0
     servers: tuple[int, ...] = ()
     client: tuple[Told, ...] = ()
+    halted: tuple[Cause, ...] = ()
 
 
 @dataclass(frozen=True)

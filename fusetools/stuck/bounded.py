@@ -24,7 +24,8 @@ R = TypeVar("R")
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # limit in bytes for a child: it reads what other users have written
 SOON = 0.005  # seconds after which the other items no longer wait for one that sleeps
-BUSY = 4  # factor of the patience for a child that does not sleep, and of the limit
+BUSY = 4  # factor of the patience for a child that does not sleep
+SLOWEST = 16  # maximum factor of the limit, for a host with as many busy threads for each CPU
 LARGEST = 16 << 20  # limit in bytes of one answer
 
 
@@ -32,7 +33,8 @@ class Limit:
     """A limit of ``seconds`` from now, extended by this process's and its children's waits for a
     CPU.
 
-    The limit is at most BUSY times ``seconds``. The extension keeps a busy host from hiding a hang.
+    The limit is at most SLOWEST times ``seconds``. The extension keeps a busy host from hiding a
+    hang.
     The kernel counts these waits (Documentation/scheduler/sched-stats.rst); without this figure the
     limit is ``seconds``.
     """
@@ -56,7 +58,7 @@ class Limit:
         waited = sum(self._waited) + waited_for_cpu("self")
         if child is not None:
             waited += waited_for_cpu(child)
-        return self.begin + min(self.seconds + waited, BUSY * self.seconds)
+        return self.begin + min(self.seconds + waited, SLOWEST * self.seconds)
 
     def ends(self, child: int) -> None:
         self._waited.append(waited_for_cpu(child))

@@ -18,6 +18,7 @@ from fusetools.stuck.moment import AUTOFS, Process
 # Share of the limit at which each step ends: no step takes the time of later ones.
 WAITS, STACKS, DAEMONS = 0.35, 0.45, 0.6
 FIRST_THREADS = 64  # threads of each daemon that come before any caller
+MOST_HALTED = 128  # stopped and traced threads that are examined: none of them waits for an answer
 
 Rows = dict[int, children.ProcessRow]
 Threads = dict[int, list[children.ThreadRow]]
@@ -85,7 +86,7 @@ class Census:
                 for tid, state, wchan in own
                 # A thread without a function did not sleep.
                 if tid not in functions
-                or state == "D"
+                or state in "DTt"
                 or (functions[tid] != "0" and children.is_suspicious(state, functions[tid]))
             ]
             for pid, own in found.items()
@@ -134,6 +135,7 @@ def in_fuse(row: children.ThreadRow) -> bool:
     return row[2].startswith(_FUSE_WAITS) and not row[2].startswith(children.SERVES)
 
 
+_HALTED = 5  # rank of threads that do not wait
 _FUSE_WAITS = ("request_wait_answer", "fuse_", "__fuse_", *AUTOFS)
 
 
@@ -157,8 +159,12 @@ def by_suspicion(
                 rank = 1
             elif pid in near:
                 rank = 2
+            elif row and row[1] in "Tt":
+                rank = _HALTED
             else:
                 rank = 3 if row and row[1] == "D" else 4
             # Among equal ranks, some threads of each process at a time.
             ranked.append((rank, place // FIRST_THREADS, pid, tid))
-    return [(pid, tid) for *_, pid, tid in sorted(ranked)]
+    ranked.sort()
+    waiting = sum(rank < _HALTED for rank, *_ in ranked)
+    return [(pid, tid) for *_, pid, tid in ranked[: waiting + MOST_HALTED]]

@@ -16,7 +16,7 @@ from fusetools.stuck.children import text
 
 class Cgroup(TypedDict):
     cgroup: str
-    frozen: str
+    frozen: tuple[str, ...]
     memory: str
     quota: tuple[str, float] | None
 
@@ -35,11 +35,11 @@ def hierarchies() -> dict[str, str]:
 
 
 def about(listed: str, mounted: dict[str, str]) -> Cgroup:
-    """Return the cgroup, and which cgroup from there upwards is frozen or has full memory.
+    """Return the cgroup, and which cgroups from there upwards are frozen or have full memory.
 
     The source is a /proc/PID/cgroup.
     """
-    row: Cgroup = {"cgroup": name(listed), "frozen": "", "memory": "", "quota": None}
+    row: Cgroup = {"cgroup": name(listed), "frozen": (), "memory": "", "quota": None}
     for line in listed.split("\n"):
         _, controllers, place = [*line.split(":", 2), "", ""][:3]
         if not ours(place):
@@ -49,7 +49,7 @@ def about(listed: str, mounted: dict[str, str]) -> Cgroup:
             for controller in known:
                 base = mounted[controller] + place
                 if _frozen(controller, base):
-                    row["frozen"] = base
+                    row["frozen"] = (base, *row["frozen"])
                 if _full(controller, base):
                     row["memory"] = base
                 quota = _quota(controller, base)
@@ -61,7 +61,9 @@ def about(listed: str, mounted: dict[str, str]) -> Cgroup:
 
 def _frozen(controller: str, base: str) -> bool:
     if controller == "freezer":
-        return text(f"{base}/freezer.state").strip() in ("FROZEN", "FREEZING")
+        # Below a frozen cgroup each state is FROZEN, and only the frozen one can be thawed.
+        own = text(f"{base}/freezer.self_freezing").strip()
+        return own == "1" or (not own and text(f"{base}/freezer.state").strip()[:5] == "FREEZ")
     return not controller and text(f"{base}/cgroup.freeze").strip() == "1"
 
 

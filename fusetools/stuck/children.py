@@ -22,7 +22,7 @@ from fusetools.host.memory import Memory
 from fusetools.host.mounts import FUSE_TYPES
 from fusetools.host.processes import access, is_fuse, parse_connection, parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
-from fusetools.stuck.bounded import BUSY, Limit, waited_for_cpu
+from fusetools.stuck.bounded import SLOWEST, Limit, waited_for_cpu
 from fusetools.stuck.moment import Task
 
 MOST_FILES = 500  # maximum number of a process's threads whose functions are named
@@ -46,10 +46,9 @@ _SCHEDULER = re.compile("_*(io_)?schedule")
 _IDLE = re.compile(
     "futex_|poll_schedule_timeout|do_poll|do_sys_poll|do_select|ep_poll|do_epoll_wait|hrtimer_nano"
     "sleep|do_nanosleep|common_nsleep|pipe_|anon_pipe_|wait_for_partner|do_wait|kernel_wait|sigsusp"
-    "end|do_sigtimedwait|do_rt_sigtimedwait|ptrace_stop|do_signal_stop|inet_csk_accept|skb_wait|__s"
-    "kb_wait|sk_wait|unix_stream|unix_accept|unix_wait|wait_woken|n_tty_read|tty_read|msg|semtimedo"
-    "p|do_semtimedop|io_cqring_wait|read_events|inotify_read|signalfd|timerfd|eventfd|do_syslog|dev"
-    "kmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
+    "end|do_sigtimedwait|do_rt_sigtimedwait|inet_csk_accept|skb_wait|__skb_wait|sk_wait|unix_stre"
+    "am|unix_accept|unix_wait|wait_woken|n_tty_read|tty_read|msg|semtimedop|do_semtimedop|io_cqring"
+    "_wait|read_events|inotify_read|signalfd|timerfd|eventfd|do_syslog|devkmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
 )
 
 # A thread: its number, state, and the function in which it sleeps ("0": not shown).
@@ -59,10 +58,11 @@ ThreadRow = tuple[int, str, str]
 class ProcessRow(TypedDict):
     """A process, with fields as in moment.Process.
 
-    ``start``: clock ticks since boot; ``owner``: the user of its directory in /proc; ``mnt``: its
-    mount namespace; ``root``: its root directory; ``serves``: a thread waits for a request of FUSE;
-    ``via``: a thread that has its descriptors; ``threads``: the numbers of all threads; ``waits``:
-    those of the first SLICE threads that may wait for a file system.
+    ``start``: clock ticks since boot; ``ran``: clock ticks on a CPU; ``owner``: the user of its
+    directory in /proc; ``mnt``: its mount namespace; ``root``: its root directory;
+    ``serves``: a thread waits for a request of FUSE; ``via``: a thread that has its descriptors;
+    ``threads``: the numbers of all threads; ``waits``: those of the first SLICE threads that may
+    wait for a file system.
     """
 
     pid: int
@@ -70,6 +70,7 @@ class ProcessRow(TypedDict):
     comm: str
     state: str
     start: int
+    ran: int
     of_kernel: bool
     forked: bool
     owner: int | None
@@ -222,6 +223,7 @@ def process(pid: int) -> list[ProcessRow]:
         "comm": stat.comm,
         "state": state,
         "start": stat.start,
+        "ran": stat.ticks,
         "of_kernel": stat.of_kernel,
         "forked": bool(stat.flags & PF_FORKNOEXEC),
         "owner": owner(pid),
@@ -265,11 +267,11 @@ def _waits(pid: int, threads: list[int]) -> tuple[bool, list[ThreadRow]]:
 
 
 def is_suspicious(state: str, wchan: str) -> bool:
-    """Return whether a thread may wait for a file system.
+    """Return whether a thread may wait for a file system, or was halted in a call on one.
 
     Also return True if its wait is not shown ("0").
     """
-    return state == "D" or (state == "S" and (wchan == "0" or not _IDLE.match(wchan)))
+    return state in "DTt" or (state == "S" and (wchan == "0" or not _IDLE.match(wchan)))
 
 
 def closer(item: tuple[int, int]) -> CloserRow:
@@ -449,7 +451,7 @@ def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     A thread that polls a thousand times a second mostly appears as running or just woken, and its
     sleep is hardly longer than task(): glance at its call until it has one. On a busy host the
     thread waits for a CPU after each poll, and this process does so between two looks: such waits
-    extend the looks up to BUSY times.
+    extend the looks up to SLOWEST times.
     """
     pid, thread = item
     call = f"/proc/{pid}/task/{thread}/syscall"
@@ -459,7 +461,7 @@ def task_asleep(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
             if not text(call).startswith("running"):
                 break
         pid, tid, row = task(item)
-        end = min(limit.end() + waited_for_cpu(thread) - before, begin + BUSY * AWAKE)
+        end = min(limit.end() + waited_for_cpu(thread) - before, begin + SLOWEST * AWAKE)
         if row is None or sleeps(row) or time.monotonic() > end:
             return pid, tid, row
         time.sleep(0.0003)
@@ -513,7 +515,9 @@ def user_stacks(
                 name = f"/proc/{pid}/map_files/{part.start:x}-{part.end:x}"
                 places[part.path] = f"/proc/self/fd/{open_regular(name)}"
     with Memory(place) as memory:
-        threads = [(task.pc, task.sp, memory.peek(task.sp, STACK)) for task in tasks]
+        copied = _copied(memory, tasks)
+    tasks = [task for task in tasks if task.tid in copied]
+    threads = [(task.pc, task.sp, copied[task.tid]) for task in tasks]
     native.keep_vdso()
     drop_privileges()
     rows = [
@@ -522,6 +526,34 @@ def user_stacks(
     ]
     stacks = native.live_stacks(rows, threads, mounts)
     return [(task.tid, names, whole) for task, (names, whole) in zip(tasks, stacks)]
+
+
+def _copied(memory: Memory, tasks: list[Task]) -> dict[int, bytes]:
+    """Return the stacks of threads, each from a moment when the thread sleeps in the call that was
+    seen. Leave out threads that do not soon.
+
+    A thread that polls runs between two looks, and its stack then holds other functions.
+    """
+    found: dict[int, bytes] = {}
+    begin, limit = time.monotonic(), Limit(AWAKE)
+    while left := [task for task in tasks if task.tid not in found]:
+        for task in left:
+            for _ in range(GLANCES):
+                if _sleeps_there(task):
+                    data = memory.peek(task.sp, STACK)
+                    if _sleeps_there(task):
+                        found[task.tid] = data
+                        break
+        if time.monotonic() > min(limit.end(), begin + SLOWEST * AWAKE):
+            break
+        if len(found) < len(tasks):
+            time.sleep(0.0003)
+    return found
+
+
+def _sleeps_there(task: Task) -> bool:
+    words = text(f"/proc/{task.pid}/task/{task.tid}/syscall").split()
+    return words[-2:] == [f"{task.sp:#x}", f"{task.pc:#x}"]
 
 
 def _text(path: str) -> str:

@@ -48,7 +48,7 @@ _OPERATIONS = {
     **dict.fromkeys(("getdents", "getdents64"), "readdir"),
 }
 CHECKS = 15.0  # seconds between two checks of the kernel for requests that are too old
-AFTER = 0.001  # minimum seconds between a request and its server's start
+AFTER = 0.0003  # minimum seconds between a request and its server's start
 _KINDS = {
     Code.HALT_FROZEN: "frozen",
     Code.HALT_TRACED: "traced",
@@ -56,6 +56,8 @@ _KINDS = {
     Code.HALT_ZOMBIE: "gone",
     Code.HALT_KILLED: "killed",
 }
+
+_RESUMED = (Code.HALT_FROZEN, Code.HALT_TRACED, Code.HALT_STOPPED)  # processes that can run again
 
 
 def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> Stuck:
@@ -169,9 +171,46 @@ class _Diagnosis:
             threads=tuple(self.blocked(task) for task in threads),
             own=ours,
             locked=len(locked),
+            halted=tuple(self._halted(connection, locked)),
             servers=connection.servers,
             client=tuple(Told(command, text) for command, text in connection.client),
         )
+
+    def _halted(self, connection: Connection, locked: list[Task]) -> Iterator[Cause]:
+        """Yield a cause for each caller that does not run, and waits for no answer; and for each
+        halted process that holds a lock for which a caller waits."""
+        graph, moment = self.graph, self.moment
+        for tid, number in sorted(graph.halted.items()):
+            task = graph.tasks[tid]
+            process = graph.processes.get(task.pid)
+            new = task.age is not None and task.age < graph.older
+            if number != connection.number or process is None or new or moment.is_own(task):
+                continue
+            if task.pid in connection.holders:
+                continue
+            halt = graph.halt_of(task)
+            subject: dict[str, Value] = {
+                "comm": process.comm,
+                "pid": task.pid,
+                "tid": tid,
+                "call": task.call,
+                "path": task.path,
+            }
+            age = {} if task.age is None else {"age_ns": round(1e9 * task.age)}
+            reason = Reason(Code.CALLER_HALTED, {**subject, **_halted(halt)}, age)
+            yield Cause(_KINDS[halt.code], reason, (), restart(process, halt), (tid,))
+        held: dict[int, str] = {}
+        for task in locked:
+            others = task.holders or (task.openers if len(task.openers) == 1 else ())
+            for pid in others:
+                held.setdefault(pid, task.path)
+        for pid, path in held.items():
+            process = graph.processes.get(pid)
+            stops = graph.halt(process) if process else None
+            if process and stops and stops.code in _RESUMED:
+                subject = {"comm": process.comm, "pid": pid, "path": path}
+                reason = Reason(Code.HOLDER_HALTED, {**subject, **_halted(stops)})
+                yield Cause(_KINDS[stops.code], reason, (), restart(process, stops))
 
     def _daemon(self, connection: Connection) -> Process | None:
         pid = connection.daemon
@@ -221,7 +260,9 @@ class _Diagnosis:
             "path": mounter.path,
             "sign": mounter.sign,
         }
-        figures = {"age_ns": round(1e9 * process.since)}
+        family = [p for p in graph.processes.values() if mounter.pid in graph.above(p.pid)]
+        ran = sum(process.ran for process in family)
+        figures = {"age_ns": round(1e9 * process.since), "on_cpu_ns": round(1e9 * ran)}
         return Mounting(
             pid=process.pid,
             comm=process.comm,
@@ -477,7 +518,7 @@ class _Diagnosis:
         subject: dict[str, Value] = {
             **self._thread(task),
             "peer": peers.pop(),
-            "wanted": "a download" if downloads(task) else "an answer",
+            "wanted": "a download" if downloads(task) else "an answer" if task.user else "",
             "operation": calls.pop() if len(calls) == 1 else "",
         }
         figures = {"callers": len(callers), "silent_ns": round(1e9 * min(silent))}

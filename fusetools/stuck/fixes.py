@@ -12,13 +12,17 @@ from fusetools.stuck.moment import Connection, Process
 def restart(process: Process, halt: Reason) -> tuple[Fix, ...]:
     """Return what resumes a frozen or stopped process; no command resumes others."""
     if halt.code is Code.HALT_FROZEN:
-        name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
-        value = "THAWED" if name == "freezer.state" else "0"
-        place = shlex.quote(f"{process.frozen}/{name}")
-        return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
+        return tuple(map(_thaw, process.frozen))
     if halt.code is Code.HALT_STOPPED:
         return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
     return ()
+
+
+def _thaw(group: str) -> Fix:
+    name = "freezer.state" if "/freezer/" in group else "cgroup.freeze"
+    value = "THAWED" if name == "freezer.state" else "0"
+    place = shlex.quote(f"{group}/{name}")
+    return Fix(f"echo {value} > {place}", "lets the cgroup run again")
 
 
 def abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:

@@ -42,6 +42,9 @@ class Graph:
         # Connection number by thread that waits for a mount.
         self.places: dict[int, int] = {}
         self.unplaced: list[Task] = []
+        # Connection number by thread that is halted in a system call on a mount, and waits for no
+        # answer.
+        self.halted: dict[int, int] = {}
         self._place_all()
 
     # Mounts that callers wait for
@@ -79,6 +82,10 @@ class Graph:
         """Return whether a thread waits for a FUSE mount that its paths do not show."""
         names = (*task.stack, task.wchan)
         notifies = any(name.startswith(_NOTIFY) for name in names)
+        if self._is_halted(task):
+            on_mounts = [n for place in task.places for n in place.on if self._is_fuse(n)]
+            self.halted.update((task.tid, number) for number in on_mounts[:1])
+            return False
         if task.state not in "DS" or task.reads_device or notifies:
             return False
         if task.holders:  # it waits for a lock that the kernel keeps, not for a request
@@ -101,6 +108,18 @@ class Graph:
         self.tasks[task.tid] = task
         self.of[task.pid] = [task if own.tid == task.tid else own for own in self.of[task.pid]]
         return False
+
+    def _is_halted(self, task: Task) -> bool:
+        """Return whether a thread does not run for another reason than a request.
+
+        The kernel may freeze a thread that waits for an answer (cgroup v1): no request is left once
+        it has the answer.
+        """
+        process = self.processes.get(task.pid)
+        on_mounts = [n for place in task.places for n in place.on if self._is_fuse(n)]
+        answered = [self.connections[number].waiting for number in on_mounts[:1]] == [0]
+        frozen = process is not None and bool(process.frozen)
+        return task.is_halted or (frozen and answered and has_request(task))
 
     def _is_fuse(self, number: int) -> bool:
         connection = self.connections.get(number)
@@ -186,7 +205,7 @@ class Graph:
     def halt(self, process: Process) -> Reason | None:
         """Return the reason why a whole process does not run; None if it runs."""
         if process.frozen:
-            return Reason(Code.HALT_FROZEN, {"group": process.frozen})
+            return Reason(Code.HALT_FROZEN, {"group": " and ".join(process.frozen)})
         own = self.of.get(process.pid, ())
         left = [task for task in own if task.state not in "ZX"]
         if left and all(task.killed or task.exits for task in left):
@@ -199,6 +218,16 @@ class Graph:
         if (process.state == "T" and halted) or (own and all(task.state in "Tt" for task in own)):
             return Reason(Code.HALT_STOPPED)
         return Reason(Code.HALT_ZOMBIE) if process.state in "ZX" else None
+
+    def halt_of(self, task: Task) -> Reason:
+        """Return the reason why a halted thread does not run."""
+        process = self.processes.get(task.pid)
+        if task.state not in "Tt" or (process and process.frozen):
+            groups = process.frozen or (process.cgroup,) if process else ()
+            return Reason(Code.HALT_FROZEN, {"group": " and ".join(groups)})
+        if task.tracer:
+            return Reason(Code.HALT_TRACED, {"tracer": self.named(task.tracer)})
+        return Reason(Code.HALT_STOPPED)
 
     def edges(self, task: Task) -> list[Node]:
         """Return the thread, process or mount that a thread waits for, if any."""

@@ -157,7 +157,7 @@ class _Reader(Asker):
         near = _family((holders - {1}) | mounting.keys(), self.children) | (holders & {1})
         self.near = near - self.kernel
         of = {tid: pid for pid, process in processes.items() for tid in process.threads}
-        suspects = {tid for tid, *_ in rows}
+        suspects = {tid for tid, state, _ in rows if state not in "Tt"}
         wanted = by_suspicion(census.threads, near, processes)
         if len(wanted) > MOST_THREADS:
             self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
@@ -264,6 +264,7 @@ class _Reader(Asker):
                 cgroup=more["cgroup"] if more else "",
                 tracer=more["tracer"] if more else 0,
                 since=max(now - row["start"] / ticks, 0.0),
+                ran=row["ran"] / ticks,
                 fuse=tuple(number for _, number in more["fuse"]) if more else (),
                 threads=tuple(row["threads"]),
                 arguments=tuple(commands.get(pid, ())),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 # Function in which a caller waits until automount or systemd has mounted a file system.
 AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
+# Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
+_FREEZER = ("do_freezer_trap", "get_signal", "__refrigerator")
 RING = "anon_inode:[io_uring]"
 RING_WAIT = "io_cqring_wait"  # functions in which a thread waits for completions of a ring
 
@@ -157,6 +159,13 @@ class Task:
         return bool(self.holders) or (self.locks and self.in_fuse)
 
     @property
+    def is_halted(self) -> bool:
+        """Return whether a signal or a tracer stopped it, or the freezer, and no request of it
+        waits."""
+        frozen = any(name.startswith(_FREEZER) for name in (*self.stack[:2], self.wchan))
+        return (self.state in "Tt" or frozen) and not self.in_fuse
+
+    @property
     def exits(self) -> bool:
         """Return whether it exits, and closes its open files."""
         return any(name.startswith(("do_exit", "do_group_exit")) for name in self.stack)
@@ -208,7 +217,7 @@ class Process:
     """A process.
 
     ``frozen``, ``memory`` and ``quota``: its cgroup, or an ancestor, that is frozen, has full
-    memory, or limits its CPUs.
+    memory, or limits its CPUs; all frozen ones, the outermost first.
     """
 
     pid: int
@@ -218,11 +227,12 @@ class Process:
     uid: int | None = None
     user: str = ""
     cgroup: str = ""
-    frozen: str = ""  # the frozen cgroup
+    frozen: tuple[str, ...] = ()
     memory: str = ""
     quota: tuple[str, float] | None = None
     tracer: int = 0
     since: float | None = None  # seconds since it began
+    ran: float = 0.0  # seconds on a CPU, of all its threads
     fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: unknown
     threads: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()

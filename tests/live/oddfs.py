@@ -1,7 +1,8 @@
 """oddfs.py MOUNT MODE: a FUSE daemon (rawfs.py) of an unusual shape; it prints "NAME PID" lines.
 
 supervisor: this process mounts and waits, its child serves; prefork: two children serve. handover:
-the first child exits after it has read a lookup of "file-old", and another one serves from then on.
+the first child exits after it has read a lookup of "file-old", and another one serves from then on,
+50 ms later or, with handover-now, at once.
 drop: requests of "file-drop" are never answered. locks: the daemon keeps file locks itself, and
 delays the answer to a waiting caller until the lock is free. killed: the daemon invalidates a page
 locked by a READ that it never answers.
@@ -117,7 +118,7 @@ def main() -> None:
     children = []
     if mode in ("supervisor", "prefork"):
         children = [daemon.serve_from_a_child("server") for _ in range(1 + (mode == "prefork"))]
-    elif mode == "handover":
+    elif mode.startswith("handover"):
         children = [daemon.serve_from_a_child("first", b"file-old")]
     else:
         threading.Thread(target=daemon.run, daemon=True).start()
@@ -129,9 +130,10 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)
     say("mounted", os.getpid())
-    if mode == "handover":
+    if mode.startswith("handover"):
         os.waitpid(children.pop(), 0)
-        time.sleep(0.05)  # as long as a program takes to start; stuck distinguishes 1 ms
+        if mode == "handover":
+            time.sleep(0.05)  # as long as a program takes to start
         children = [daemon.serve_from_a_child("server")]
     while True:
         signal.pause()

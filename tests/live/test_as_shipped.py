@@ -137,10 +137,12 @@ def test_slow_names_the_thread_that_downloads(
     assert polled > 0.5 * waited
     text = run("slow", "read", "-n", "1", "-i", recording.path).stdout
     said = " ".join(text.split())
-    thread = rf"thread {main.pop()} \(MainDownload"
-    assert re.search(rf"for {thread}(: [^)]*)?\), which called poll", said)
-    text = run("show", str(reads[0].unique), "-i", recording.path).stdout
-    assert re.search(rf"is woken by {thread}", " ".join(text.split()))
+    (tid,) = main
+    assert re.search(rf"for thread {tid} \(MainDownload(: [^)]*)?\), which called poll", said)
+    unique = reads[0].unique
+    assert unique is not None
+    did = [moment.daemon for moment in recording.show(unique).moments]
+    assert f"is woken by thread {tid} (MainDownload)" in did
     assert f"connected to 127.0.0.1:{server.port}" in said
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -136,3 +138,62 @@ def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path
         assert not {"hang", "pthread_cond_wait"} & set(named({number}, [str(folder)]))
     finally:
         mount.close()
+
+
+STOPS = {"signal": "stopped", "freezer": "frozen", "cgroup2": "frozen"}
+
+
+@contextlib.contextmanager
+def group_of(pid: int, kind: str, folder: Path) -> Iterator[Path]:
+    """Put a process into a new cgroup. ``kind``: cgroup2, or freezer for version 1."""
+    folder.mkdir()
+    options = ["-t", kind] if kind == "cgroup2" else ["-t", "cgroup", "-o", kind]
+    if subprocess.run(["mount", *options, "none", folder], capture_output=True).returncode:
+        pytest.skip(f"this kernel has no {kind}, or uses it elsewhere")
+    group = folder / f"fusetools-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        yield group
+    finally:
+        set_frozen(group, False)
+        for left in (group / "cgroup.procs").read_text().split():
+            (folder / "cgroup.procs").write_text(left)
+        group.rmdir()
+        subprocess.run(["umount", folder], check=True)
+
+
+def set_frozen(group: Path, frozen: bool) -> None:
+    if (group / "cgroup.freeze").exists():
+        (group / "cgroup.freeze").write_text(str(int(frozen)))
+    else:
+        (group / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_caller_that_is_halted_when_its_answer_comes(
+    hang: Hang, tmp_path: Path, how: str
+) -> None:
+    """The kernel proves it: no request waits, and the printed command continues the caller."""
+    mount = hang("quiet")
+    os.kill(mount.daemon.pid, signal.SIGSTOP)
+    mount.call("x")
+    (caller,) = mount.callers
+    with contextlib.ExitStack() as ends:
+        if how == "signal":
+            os.kill(caller.pid, signal.SIGSTOP)
+        else:
+            group = ends.enter_context(group_of(caller.pid, how, tmp_path / "group"))
+            set_frozen(group, True)
+        assert "halted" in looked_at(mount)["causes"][0]["reason"]["subject"]  # the daemon is
+        os.kill(mount.daemon.pid, signal.SIGCONT)
+        wait_until(lambda: looked_at(mount)["waiting"] == 0, "the answer")
+        found = looked_at(mount)
+        assert (found["state"], found["causes"], found["callers"]) == ("quiet", [], [])
+        (cause,) = found["halted"]
+        subject = cause["reason"]["subject"]
+        assert (cause["kind"], subject["pid"]) == (STOPS[how], caller.pid)
+        assert subject["path"] == f"{mount.path}/d0/x"
+        assert caller.poll() is None
+        subprocess.run(["sh", "-c", cause["fixes"][0]["command"]], check=True)
+        wait_until(lambda: caller.poll() is not None, "the caller's end")

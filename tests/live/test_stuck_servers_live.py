@@ -83,13 +83,20 @@ def test_one_of_two_servers_is_stopped(odd: Hang) -> None:
     assert found["causes"][0]["reason"]["subject"]["pid"] in servers
 
 
-def test_a_request_whose_reader_has_ended(odd: Hang) -> None:
-    mount = odd("handover")
-    mount.run("stat", mount.path / "file-old")
-    server = mount.thread("server")
-    subprocess.run(["stat", mount.path / "file-new"], check=True, stdout=subprocess.DEVNULL)
-    found = seen(mount)
-    assert (found["daemon"], codes(found)) == (server, ["hang_older"])
+@pytest.mark.parametrize("mode", ["handover", "handover-now"])
+def test_a_request_whose_reader_has_ended(odd: Hang, mode: str) -> None:
+    """On a busy host a caller may run again after the successor began: its age begins later then,
+    and who read the request is not known."""
+    found: list[str] = []
+    while "hang_older" not in found and len(found) < 5:
+        mount = odd(mode)
+        mount.run("stat", mount.path / "file-old")
+        server = mount.thread("server")
+        subprocess.run(["stat", mount.path / "file-new"], check=True, stdout=subprocess.DEVNULL)
+        result = seen(mount)
+        assert result["daemon"] == server
+        found += codes(result)
+    assert found[-1] == "hang_older" and {*found} <= {"hang_older", "hang_unanswered"}
 
 
 def test_a_request_that_its_only_reader_dropped(odd: Hang) -> None:

@@ -352,7 +352,7 @@ def test_another_mount_is_followed() -> None:
         ({"state": "T"}, "stopped", "is stopped (SIGSTOP)"),
         ({"state": "t", "tracer": 7}, "traced", "stopped by its tracer, pid 7"),
         ({"state": "Z"}, "gone", "a zombie"),
-        ({"frozen": "/sys/fs/cgroup/x"}, "frozen", "frozen by the cgroup /sys/fs/cgroup/x"),
+        ({"frozen": ("/sys/fs/cgroup/x",)}, "frozen", "frozen by the cgroup /sys/fs/cgroup/x"),
     ],
 )
 def test_a_daemon_that_cannot_run(change: dict[str, object], kind: str, text: str) -> None:
@@ -768,7 +768,7 @@ def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
 
 
 def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
-    daemon = replace(DAEMON, frozen="/sys/fs/cgroup/my job")
+    daemon = replace(DAEMON, frozen=("/sys/fs/cgroup/my job",))
     (cause,) = causes(caller(), processes=(daemon, CALLER))
     assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"
 
@@ -893,7 +893,7 @@ def test_a_request_that_is_older_than_its_server() -> None:
     assert (cause.kind, cause.reason.code) == ("handover", Code.HANG_OLDER)
     assert cause.reason.figures == {"age_ns": 300 * 10**9, "server_ns": 200 * 10**9}
     assert cause.reason.subject["server"] == "sshfs (pid 100)"
-    younger = [caller(age=150.0), caller(age=200.0005)]
+    younger = [caller(age=150.0), caller(age=200.0002)]
     for task in younger:
         found = causes(task, reader(100), connections=(of,), processes=everybody)
         assert [cause.kind for cause in found] == ["unanswered"]
@@ -1031,6 +1031,10 @@ def test_a_mount_helper_that_waits_for_a_name_server() -> None:
     assert "mount.cvmfs (pid 700) mounts /cvmfs/x" in " ".join(render(result).split())
     assert stuck(before, ["/cvmfs/x"]).mounting == result.mounting
     assert not stuck(before, ["/cvmfs/y"]).mounting
+    busy = replace(before, processes=(replace(helper, ran=0.5), replace(client, ran=30.0)))
+    (found,) = stuck(busy).mounting
+    assert found.reason.figures["on_cpu_ns"] == 30.5e9  # before FUSE_INIT
+    assert "/cvmfs/x, for 35 s, 30.5 s of it on a CPU" in found.text
     young = replace(before, processes=(replace(helper, since=4.0), client))
     assert stuck(young).mounting and not stuck(young).stuck
     # A process that only has the device open may have done so for long.
@@ -1239,3 +1243,95 @@ def test_a_reload_that_is_paused_is_ended_by_a_signal() -> None:
     other = replace(paused, user=("__sigwait", "main"))
     (cause, *_) = causes(caller(), fenced, other)
     assert cause.reason.code is Code.HANG_RELOAD
+
+
+ENDS_CALL = ("get_signal", "arch_do_signal_or_restart", "exit_to_user_mode_loop", "do_syscall_64")
+QUIET = replace(MOUNT, waiting=0)
+
+
+def halted(state: str, function: str, **more: object) -> Task:
+    stack, wchan = (function, *ENDS_CALL), "" if state in "Tt" else function
+    given = {"state": state, "stack": stack, "wchan": wchan, "call": "read", "age": 12.0, **more}
+    return replace(caller(), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "kind", "text", "fixes"),
+    [
+        (halted("T", "do_signal_stop"), {}, "stopped", "stopped (SIGSTOP)", ["kill -CONT 500"]),
+        (halted("t", "ptrace_stop", tracer=7), {}, "traced", "stopped by its tracer, pid 7", []),
+        (
+            halted("S", "do_freezer_trap"),
+            {"frozen": ("/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b")},
+            "frozen",
+            "frozen by the cgroup /sys/fs/cgroup/a and /sys/fs/cgroup/a/b",
+            [f"echo 0 > /sys/fs/cgroup/{name}/cgroup.freeze" for name in ("a", "a/b")],
+        ),
+        (
+            halted("D", "__refrigerator"),
+            {"frozen": ("/sys/fs/cgroup/freezer/a",)},
+            "frozen",
+            "frozen by the cgroup /sys/fs/cgroup/freezer/a",
+            ["echo THAWED > /sys/fs/cgroup/freezer/a/freezer.state"],
+        ),
+        (  # frozen while it waited for the answer, which it has now
+            replace(caller(age=12.0), call="read"),
+            {"frozen": ("/sys/fs/cgroup/freezer/a",)},
+            "frozen",
+            "frozen by the cgroup /sys/fs/cgroup/freezer/a",
+            ["echo THAWED > /sys/fs/cgroup/freezer/a/freezer.state"],
+        ),
+    ],
+)
+def test_a_caller_that_is_halted_is_no_hang(
+    task: Task, change: dict[str, Any], kind: str, text: str, fixes: list[str]
+) -> None:
+    """The daemon is not blamed: it has answered."""
+    process = replace(CALLER, comm="cat", **change)
+    result = stuck(moment(task, reader(101), connections=(QUIET,), processes=(DAEMON, process)))
+    (mount,) = result.mounts
+    assert (mount.state, mount.causes, mount.callers) == ("quiet", (), ())
+    assert not result.stuck and not result.unplaced
+    (cause,) = mount.halted
+    assert (cause.kind, [fix.command for fix in cause.fixes]) == (kind, fixes)
+    assert cause.text == (
+        f"cat (pid 500) is {text} in read of /mnt/a/x for 12 s: all its requests were answered"
+    )
+    printed = " ".join(render(result).split())
+    assert cause.text in printed and all(f"fix: {fix}" in printed for fix in fixes)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        halted("T", "do_signal_stop", places=()),  # in no call on the mount
+        halted("T", "do_signal_stop", places=(Place("/home/x"),)),
+        halted("t", "ptrace_stop", age=0.1, tracer=7),  # strace stops it at each call
+        halted("T", "do_signal_stop", pid=100, tid=101),  # of the daemon
+    ],
+)
+def test_other_halted_threads_are_not_reported(task: Task) -> None:
+    (mount,) = stuck(moment(task, reader(102), connections=(QUIET,))).mounts
+    assert (mount.state, mount.halted) == ("quiet", ())
+
+
+def test_a_frozen_caller_that_has_no_answer_yet_waits() -> None:
+    """Only the answer lets it get to its freezer: its daemon is asked for the cause."""
+    frozen = replace(CALLER, frozen=("/sys/fs/cgroup/a",))
+    (mount,) = stuck(moment(caller(), reader(101), processes=(DAEMON, frozen))).mounts
+    assert (mount.state, mount.halted) == ("stuck", ())
+
+
+@pytest.mark.parametrize("known", ["holders", "openers"])
+def test_the_holder_of_a_file_lock_is_stopped(known: str) -> None:
+    holder = Process(600, 1, "vim", "T", threads=(600,))
+    of: dict[str, Any] = {known: (600,)}
+    waits = replace(caller(), call="flock", locks=True, **of)
+    result = stuck(moment(waits, reader(101), processes=(DAEMON, CALLER, holder)))
+    (cause,) = result.mounts[0].halted
+    assert cause.reason.code is Code.HOLDER_HALTED and cause.kind == "stopped"
+    text = "vim (pid 600), which holds a lock on /mnt/a/x, is stopped (SIGSTOP)"
+    assert cause.text == text and text in " ".join(render(result).split())
+    assert cause.fixes == (("kill -CONT 600", "lets vim run again"),)
+    runs = replace(holder, state="S")
+    assert not stuck(moment(waits, processes=(DAEMON, CALLER, runs))).mounts[0].halted

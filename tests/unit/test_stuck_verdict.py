@@ -156,6 +156,7 @@ def row(pid: int, ppid: int = 1, **more: Any) -> children.ProcessRow:
         "comm": "x",
         "state": "S",
         "start": 7,
+        "ran": 0,
         "of_kernel": False,
         "forked": False,
         "owner": 0,

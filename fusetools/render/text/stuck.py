@@ -27,6 +27,7 @@ def _lines(result: Stuck) -> Iterator[str]:
     for mount in sorted(result.mounts, key=lambda mount: order[mount.state]):
         if mount.state == "stuck":
             yield from _stuck(mount, result)
+            yield from _halted(mount)
             yield ""
         elif mount.state == "dead":
             (cause,) = mount.causes
@@ -37,6 +38,7 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
             if mount.locked:
                 yield from _locked(mount)
+            yield from _halted(mount)
     for mounting in result.mounting:
         yield from _prose(mounting.text, "")
         if len(mounting.chain) > 1:
@@ -146,6 +148,15 @@ def _locked(mount: StuckMount) -> Iterator[str]:
         yield from _prose(f"{who} {c.waits}, for {ago(c.age_seconds)}", "  ")
     if len(waits) > MOST_CALLERS:
         yield f"  and {number(len(waits) - MOST_CALLERS)} more callers (--json has all)"
+
+
+def _halted(mount: StuckMount) -> Iterator[str]:
+    for cause in mount.halted[:MOST_CALLERS]:
+        yield from _prose(cause.text, "  ")
+        for command, effect in cause.fixes:
+            yield f"    fix: {printable(command)}   ({printable(effect)})"
+    if len(mount.halted) > MOST_CALLERS:
+        yield f"  and {number(len(mount.halted) - MOST_CALLERS)} more that are halted (--json)"
 
 
 def client(told: Iterable[Told]) -> list[str]:
