@@ -598,6 +598,8 @@ def _unanswered(words: Words) -> str:
     waits += "" if idle is None else f" (for {ago(idle / 1e9)})"
     verb = "has" if count == 1 and "part" not in words else "have"
     age = _since(words, " for {}")
+    if "reader" in words:  # whoever served before may have read them
+        which = f"{which.partition(' that it has')[0]} that it or its predecessor has"
     return f"{words['daemon']} {waits}, and {which} read {verb} waited for an answer{age}"
 
 

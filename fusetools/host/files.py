@@ -363,7 +363,16 @@ def left_behind(seconds: float = 0.2) -> list[int]:
     end = time.monotonic() + seconds
     while _given_up and time.monotonic() < end:
         end_children(list(_given_up))
-    return sorted(_given_up)
+    return sorted(pid for pid in _given_up if not _ends(pid))
+
+
+def _ends(killed: int) -> bool:
+    """Return whether a killed process ends as soon as it gets a CPU."""
+    try:
+        state = Path(f"/proc/{killed}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in "RZX"
 
 
 def _ended(child: int) -> bool:

@@ -361,6 +361,17 @@ class _Diagnosis:
         least = max(since) + AFTER
         return [t for t in late if has_request(t) and t.age is not None and t.age > least]
 
+    def _may_be_older(self, connection: Connection, late: list[Task]) -> bool:
+        """Return whether a caller's request may be older than all servers: its age may be too
+        small."""
+        known = self.graph.processes
+        ages = [known[pid].since for pid in connection.servers if pid in known]
+        since = [age for age in ages if age is not None]
+        if not since or len(since) < len(ages):
+            return False
+        requests = [t.age for t in late if has_request(t) and t.age is not None]
+        return any(age * (1 + PART_TAKEN) + TAKEN >= max(since) for age in requests)
+
     def _successor(self, task: Task, servers: list[Process]) -> Reason:
         oldest = max(servers, key=lambda process: process.since or 0.0)
         figures = {
@@ -655,6 +666,8 @@ class _Diagnosis:
                 subject["waits_in"] = "io_uring"
             if connection.waiting and (full or early or unsent != 0):
                 subject["part"] = "sent"
+            if self._may_be_older(connection, late):
+                subject["reader"] = "unknown"
             figures = {"requests": connection.waiting} if connection.waiting else {}
             if ages := [task.age for task in late if task.age is not None]:
                 figures["age_ns"] = round(1e9 * max(ages))

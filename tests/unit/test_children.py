@@ -77,8 +77,25 @@ def test_children_that_stay_behind_are_told(monkeypatch: pytest.MonkeyPatch) -> 
         child = os.fork()
         if child == 0:
             signal.pause()
+        stat = Path(f"/proc/{child}/stat")
+        # One that only lacks a CPU ends soon, and is not reported.
+        while stat.read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.001)
         end_children([child])
         assert left_behind(0.01) == [child]
+    assert left_behind(LONG) == []
+
+
+def test_children_that_only_lack_a_cpu_do_not_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_given_up", set())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda *_: None)
+        child = os.fork()
+        while child == 0:  # it runs, or waits for a CPU
+            pass
+        end_children([child])
+        assert left_behind(0.01) == []
+    os.kill(child, signal.SIGKILL)
     assert left_behind(LONG) == []
 
 

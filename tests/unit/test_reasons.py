@@ -158,6 +158,7 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.FILES_NOT_FOUND, {"folder": "/srv", "files": ("libone.so",)}, ""),
     (Code.THREADS_SHORT, {"served_by": "io_uring"}, ""),
     (Code.HANG_UNANSWERED, {"part": "sent"}, ""),
+    (Code.HANG_UNANSWERED, {"reader": "unknown"}, ""),
     (Code.WAIT_CALLERS_LOCK, {"holders": ()}, ""),
     (Code.WAIT_CALLERS_LOCK, {"holders": ("flock (pid 1)", "sh (pid 2)")}, ""),
     (Code.HANG_UNANSWERED, {"waits_in": "io_uring", "runtime": "tasks"}, ""),

@@ -893,6 +893,11 @@ def test_a_request_that_is_older_than_its_server() -> None:
     assert (cause.kind, cause.reason.code) == ("handover", Code.HANG_OLDER)
     assert cause.reason.figures == {"age_ns": 300 * 10**9, "server_ns": 200 * 10**9}
     assert cause.reason.subject["server"] == "sshfs (pid 100)"
+    # On a host whose CPUs are taken, an age may be too small: its reader is not known.
+    for age, reader_of in ((150.0, None), (191.0, "unknown"), (200.0002, "unknown")):
+        (found_one,) = causes(caller(age=age), reader(100), connections=(of,), processes=everybody)
+        assert found_one.reason.subject.get("reader") == reader_of
+        assert ("that it or its predecessor has read" in found_one.text) == bool(reader_of)
     younger = [caller(age=150.0), caller(age=200.0002)]
     for task in younger:
         found = causes(task, reader(100), connections=(of,), processes=everybody)
