@@ -97,13 +97,16 @@ test: install-tests samples compiled $(VENV)/.tested
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
 # again. What takes long to build is ready when tests come to it: a test's time is limited.
 test-pure: $(VENV)/.tested
-	cargo build --quiet --release --package fusetools-core --examples
-	tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
-	    >target/bare.log 2>&1 & \
+	good=0; \
+	  cargo build --quiet --release --package fusetools-core --examples || good=$$?; \
+	  tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
+	    >target/bare.log 2>&1 & bare=$$!; \
 	  $(MAKE) --silent -C tests/filesystems/daemons ../build/fuserfs || true; \
-	  good=0; { $(MAKE) --no-print-directory lint && cargo test --quiet; } || good=$$?; \
-	  wait $$! || good=$$?; cat target/bare.log; exit $$good
-	$(PY) -m pytest --quiet --durations 15 --but=target/passed.json -m 'not ($(OF_KERNELS))'
+	  $(MAKE) --no-print-directory lint || good=$$?; \
+	  cargo test --quiet || good=$$?; \
+	  wait $$bare || good=$$?; cat target/bare.log; \
+	  $(PY) -m pytest --quiet --durations 15 --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
+	  exit $$good
 
 test-quick: install-tests lint
 	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'
