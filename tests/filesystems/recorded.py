@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
@@ -154,10 +155,8 @@ class Recorded:
         return self.folder / "perf.data"
 
     def ask(self, *arguments: str) -> str:
-        """Return the output of a command about the recording."""
-        result = CliRunner().invoke(cli.main, [*arguments, "-i", str(self.data)])
-        assert result.exit_code == 0, (arguments, result.output, result.exception)
-        return result.stdout
+        """Return the output of a command about the recording, run once for all tests."""
+        return _ask(self.data, arguments)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.ask(*arguments, "--json"))
@@ -180,6 +179,13 @@ class Recorded:
     def delayed(self) -> int:
         """Return the ns of all delays."""
         return sum(delay.end - delay.begin for delay in self.delays)
+
+
+@functools.lru_cache(maxsize=64)  # more than the tests ask about one recording
+def _ask(data: Path, arguments: tuple[str, ...]) -> str:
+    result = CliRunner().invoke(cli.main, [*arguments, "-i", str(data)])
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+    return result.stdout
 
 
 def workload(place: Place, fs: FileSystem, directory: str, settled: Path) -> list[list[str]]:

@@ -39,7 +39,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of `of` for each file system concerned."""
     which: Callable[[FileSystem], bool] = getattr(metafunc.function, "only", lambda _: True)
     names = [name for name, fs in FILE_SYSTEMS.items() if which(fs)]
-    metafunc.parametrize("of", names, indirect=True)
+    # All tests of one file system in a row: their answers are kept.
+    metafunc.parametrize("of", names, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")
