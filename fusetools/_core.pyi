@@ -763,10 +763,10 @@ def lengths(
 
     Only requests without an error whose length is known count."""
 
-def spans(path: str | PathLike[str], catalogue: Rows) -> list[tuple[int, int, int]]:
-    """Return (thread, begin, ns) of each call of the catalogue's functions.
+def spans(path: str | PathLike[str], catalogue: Rows, function: str) -> list[tuple[int, int, int]]:
+    """Return (thread, begin, ns) of each call of a function in the catalogue.
 
-    If none has a return: of each request."""
+    If nothing in it has a return: of each request."""
 
 def flame(path: str | PathLike[str], catalogue: Rows, ask: Ask) -> Flame:
     """Return stacks for a flame graph, of the events with a row "stack" in the catalogue."""

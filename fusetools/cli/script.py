@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Print a shell script that records like record, on a host without Python.
 
-    The script needs root, a POSIX shell and perf: sh record.sh -- WORKLOAD. It leaves one tar file,
-    of which fusetools open makes the recording.
+    The script needs root, a POSIX shell, perf, and trace-cmd for function_graph: sh record.sh --
+    WORKLOAD. It leaves one tar file, of which fusetools open makes the recording.
     """
     from fusetools.output import Output
     from fusetools.plan.options import Options, Workload

@@ -322,7 +322,7 @@ class Finisher:
         if graph and graph.exists():
             try:
                 merged = merge([*inputs, str(graph)], str(whole), session)
-                why = self._clocks_disagree(whole, graph)
+                why = self._clocks_disagree(whole)
                 if not why:
                     return merged
             except native.CoreError as error:
@@ -382,11 +382,9 @@ class Finisher:
                 )
         return [(event, NUMBER, probes) for event, probes in bundles.items()]
 
-    def _clocks_disagree(self, whole: Path, graph: Path) -> str:
+    def _clocks_disagree(self, whole: Path) -> str:
         """Return why function_graph's clock is not that of the rest of ``whole``; empty: it is, or
         nothing tells."""
-        tool = self.job.facts.trace_cmd
-        assert tool is not None
         ours = [p for p in self.job.plan.probes if p.in_kernel]
         pairs = [p for p in ours if p.role in ("entry", "return")]
         if not pairs:
@@ -395,12 +393,13 @@ class Finisher:
         if any(p.role == "return" for p in pairs):
             ours = [p for p in pairs if p.function == function]
         rows = [native.Probe(p.event, p.layer, p.function, "", p.role) for p in ours]
-        # A caller waits while the request is in flight.
-        spans = native.spans(str(whole), rows)
-        at = 0  # only an older trace-cmd prints addresses
-        if not tracecmd.since_3_0(tool):
-            at = symbols.kernel_address(Files(Path("/")), function)
-        return tracecmd.clocks_disagree(tool, graph, function, at, spans)
+        graph = [
+            native.Probe(f"ftrace:funcgraph_{way}", "kernel", "", "", f"graph_{way}")
+            for way in ("entry", "exit")
+        ]
+        # Without a return a request's time serves: its caller waits while it is in flight.
+        spans = (native.spans(str(whole), of, function) for of in (rows, graph))
+        return tracecmd.clocks_disagree(function, *spans)
 
     def _session(self) -> Session:
         facts, outcome, options = self.job.facts, self.job.outcome, self.job.options

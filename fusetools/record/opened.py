@@ -42,6 +42,7 @@ from fusetools.session import ROLES, reason
 
 _FILES = re.compile(
     r"(plan\.json|run|command|kallsyms|mountinfo|elves|perf\.(data|tasks|log)|uprobes\.[01]"
+    r"|trace\.dat|trace-cmd\.log"
     r"|kprobes\.1|(maps|threads)\.[1-9]\d{0,3}|elf\.[1-9]\d{0,3}\.[1-9]\d{0,3})"
 )
 MOST_TEXT = 64 << 20  # bytes of one of its text files
@@ -153,6 +154,10 @@ class _Opened(Finisher):
         self.only = left.programs
         self.avoid = ["[vdso]"]
 
+    def _keep_graph(self, graph: Path) -> str:
+        del graph
+        return "function_graph is left out"
+
     def look(self) -> None:
         self.limits = self.left.limits
 
@@ -191,7 +196,8 @@ def _read(at: Path, names: set[str]) -> tuple[Job, Recorded, _Left]:
     outcome.exit_status = int(status or 0)
     outcome.interrupted = bool(run.values("interrupted"))
     if run.values("ended"):
-        outcome.warnings.append("the recording ended early: perf ended (its limit is --max-size)")
+        limit = "perf, or trace-cmd, came to its limit (--max-size, or the disk's room)"
+        outcome.warnings.append(f"the recording ended early: {limit}")
         outcome.failed = True
     gone = [int(pid) for pid in run.values("gone") if _whole(pid)]
     pids = [mount.daemon_pid for mount in mounts if mount.daemon_pid is not None]
@@ -211,6 +217,7 @@ def _read(at: Path, names: set[str]) -> tuple[Job, Recorded, _Left]:
     recorded = Recorded(
         raw=at / script.DATA,
         tasks=at / script.TASKS if script.TASKS in names else None,
+        graph=at / script.GRAPH if script.GRAPH in names else None,
         started=datetime.fromtimestamp(
             int(run.one("started", r"(\d{1,11})", ("0",))[0]), timezone.utc
         ),
@@ -308,6 +315,7 @@ def _plan(data: Mapping[str, Any], facts: HostFacts, mounts: Sequence[Mount]) ->
         by_pid=data.get("by_pid") is True,
         clock=clock if clock in ("mono", "perf") else "perf",
         missing=tuple(reason(_row(row)) for row in _list(data, "missing")),
+        graph=tuple(name for name in _list(data, "graph") if isinstance(name, str)),
         expensive=frozenset(name for name in _list(data, "expensive") if isinstance(name, str)),
     )
 

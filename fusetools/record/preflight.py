@@ -71,8 +71,8 @@ def prepare(
 
 
 def for_script(options: Options, stored: HostFacts | None = None) -> tuple[HostFacts, ProbePlan]:
-    """Return the facts and the plan of a script that records without fusetools: by perf alone, and
-    by the numbers of the workload's threads.
+    """Return the facts and the plan of a script that records without fusetools: by perf and
+    trace-cmd, and by the numbers of the workload's threads.
 
     ``stored``: facts of another host. Raise Error if nothing can be recorded.
     """
@@ -81,8 +81,7 @@ def for_script(options: Options, stored: HostFacts | None = None) -> tuple[HostF
     if stored is None and os.geteuid() != 0:
         raise _refusal(not_root("script …"))
     facts = stored or read_host(trial=False, paths=options.mounts or None)
-    # perf records it all: no instance of ftrace, and kprobes instead of function_graph.
-    facts = replace(facts, instances=False, trace_cmd=None)
+    facts = replace(facts, instances=False)  # perf records all events
     perf = facts.perf
     if perf is None:
         raise Error("a script needs perf", facts.perf_why, installs(facts, "perf"))
@@ -107,9 +106,7 @@ def for_script(options: Options, stored: HostFacts | None = None) -> tuple[HostF
         if pid is not None and not stored
     }
     plan = planner.plan(facts, options, targets, found, None, comms, cgroup=False)
-    # The script neither runs trace-cmd nor measures costs.
-    unasked = (Code.NO_TRACE_CMD, Code.NO_CONTROL)
-    missing = tuple(why for why in plan.missing if why.code not in unasked)
+    missing = tuple(why for why in plan.missing if why.code != Code.NO_CONTROL)  # it needs none
     plan = replace(plan, missing=missing)
     if not stored and any(event.name == SWITCH for event in plan.events):
         with tempfile.TemporaryDirectory() as folder:

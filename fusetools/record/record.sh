@@ -1,16 +1,22 @@
 # The rest is the same in every script. The part above sets: made_for, kernel, arch, mounts, perf,
-# and the functions check_host, make_probes, perf_events, task_events and plan.
+# trace_cmd, and the functions check_host, make_probes, graph_events, perf_events, task_events and plan.
 
 set -u
 umask 077
 
 out=fusetools.tar
-lock=/run/fusetools-script       # a link to PID.START of the script that records
-state=/run/fusetools-script.made # what it has made: "probe GROUP/NAME", "work DIRECTORY"
-asked=0                          # signals that asked for the end
+run=/run/fusetools       # fusetools keeps its own notes there
+lock=$run/script         # a link to PID.START of the script that records
+state=$run/script.made   # what it made: "probe GROUP/NAME", "ftrace SETTING BEFORE", "work DIRECTORY"
+asked=0                  # signals that asked for the end
 work=
 holds_lock=
 perf_pids=
+graph_pid=
+# The settings of ftrace that function_graph changes, in the order in which they are restored, and
+# those that select functions.
+settings='current_tracer trace_clock buffer_size_kb tracing_on'
+filters='set_ftrace_filter set_ftrace_notrace set_graph_function set_graph_notrace set_ftrace_pid'
 
 say() { printf 'record.sh: %s\n' "$*" >&2; }
 
@@ -35,7 +41,29 @@ END
 # The start time of process $1, in clock ticks since the boot; nothing if there is no such process.
 start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 
-# Remove the events and directories that $state lists. Fail if somebody still uses one.
+# Print the value of a setting of ftrace, as it is to be written again.
+setting() {
+  case $1 in
+    trace_clock) sed 's/.*\[\(.*\)\].*/\1/' "$tracefs/$1" ;;
+    buffer_size_kb) sed -n -e 's/.*expanded: //' -e 's/^\([0-9][0-9]*\))*$/\1/p' "$tracefs/$1" ;;
+    *) cat "$tracefs/$1" ;;
+  esac
+}
+
+# Print the first entry of a filter of ftrace; nothing if there is none.
+entry() { sed -e '/^#/d' -e '/^no pid/d' -e '/^$/d' "$tracefs/$1" 2>/dev/null | head -n 1; }
+
+# restore NAME VALUE: restore a setting of ftrace. function_graph's filters are emptied with it.
+restore() {
+  [ -z "$2" ] || [ "$(setting "$1")" = "$2" ] || printf '%s\n' "$2" >"$tracefs/$1"
+  [ "$1" = current_tracer ] || return 0
+  for filter in $filters; do
+    [ -z "$(entry "$filter")" ] || : >"$tracefs/$filter"
+  done
+}
+
+# Remove the events and directories that $state lists, and restore settings. Fail if somebody still
+# uses an event.
 remove_made() {
   [ -e "$state" ] || return 0
   tries=0
@@ -50,6 +78,7 @@ remove_made() {
             printf -- '-:%s\n' "$what" >>"$tracefs/$file" 2>/dev/null || left=$what
           fi
           ;;
+        ftrace) restore "${what%% *}" "${what#* }" ;;
         work) rm -rf -- "$what" ;;
       esac
     done <"$state"
@@ -61,11 +90,28 @@ remove_made() {
   rm -f -- "$state"
 }
 
-# Become the only script that records. Remove what a killed one left.
+# Print the processes that have a file open whose name matches $1, a regular expression of sed.
+# shellcheck disable=SC2012  # find would print no links' targets
+have_open() {
+  ls -l /proc/[0-9]*/fd 2>/dev/null |
+    sed -n -e '/^\/proc\/[0-9]*\/fd:$/{s,^/proc/,,;s,/fd:$,,;h;}' -e "\, -> $1\$,{g;p;}" |
+    sort -nu
+}
+
+# Print the process that holds the lock of fusetools' own recordings; nothing if none does.
+recording() {
+  number=$(stat -c '%d' "$run/lock" 2>/dev/null) || return 0
+  file=$(printf '%02x:%02x:%s' $((number >> 8 & 4095)) $((number & 255 | number >> 12 & 1048320)) \
+    "$(stat -c '%i' "$run/lock")")
+  sed -n "s/^[0-9]*: FLOCK  *[A-Z]*  *[A-Z]* *\([0-9]*\) $file .*/\1/p" /proc/locks | head -n 1
+}
+
+# Become the only one that records. Remove what a killed script left.
 take_lock() {
+  [ -d "$run" ] || mkdir -m 700 "$run" || fail 'cannot record' "$run cannot be made" 'ls -ld /run'
   own=$$.$(start_of $$)
   if ! ln -s "$own" "$lock" 2>/dev/null; then
-    other=$(readlink "$lock") || fail 'cannot record' "$lock cannot be made" "ls -ld /run"
+    other=$(readlink "$lock") || fail 'cannot record' "$lock cannot be made" "ls -ld $run"
     if [ -n "$other" ] && [ "$(start_of "${other%.*}")" = "${other#*.}" ]; then
       fail 'cannot record' "another record.sh runs (pid ${other%.*})" "kill ${other%.*}"
     fi
@@ -76,6 +122,10 @@ take_lock() {
     ln -s "$own" "$lock" || fail 'cannot record' "another record.sh begins" "try again"
   fi
   holds_lock=1
+  # Whoever takes that lock looks at the link then.
+  other=$(recording)
+  [ -z "$other" ] || fail 'cannot record' "a recording of fusetools runs (pid $other)" \
+    "wait for it, or stop it: kill -INT $other"
 }
 
 # On any end: stop what runs, and remove what was made.
@@ -83,19 +133,20 @@ cleanup() {
   trap '' INT TERM HUP QUIT PIPE ALRM
   exec 8>&- 9>&-
   for pid in $perf_pids; do kill -INT "$pid" 2>/dev/null; done
-  wait_for_perf
-  [ -z "${timer:-}" ] || kill "$timer" 2>/dev/null
+  wait_for_recorders
+  for pid in ${timer:-} ${watcher:-}; do kill "$pid" 2>/dev/null; done
   [ -n "$holds_lock" ] || return 0
   remove_made || say "an event is in use, and stays: $left"
   rm -f -- "$lock"
 }
 
-# Wait until perf has ended, and so has closed its events.
-wait_for_perf() {
-  for pid in $perf_pids; do
-    wait_until_gone "$pid" 120 || kill -KILL "$pid" 2>/dev/null
+# Wait until perf and trace-cmd have ended, and so have closed their events.
+wait_for_recorders() {
+  for pid in $perf_pids $graph_pid; do
+    wait_until_gone "$pid" 180 || kill -KILL "$pid" 2>/dev/null
   done
   perf_pids=
+  graph_pid=
 }
 
 # Succeed if process $1 runs; one that has ended and is not waited for does not.
@@ -203,27 +254,90 @@ threads() {
   printf '(%s)' "$text"
 }
 
-# start_perf ARGUMENT...: start `perf record`, and wait until its events are on: then it starts its
-# command, which ends once this script lets go of it, however this script ends. So it needs no
-# perf with --control.
-start_perf() {
+# start NAME COMMAND [ARGUMENT]...: start a recorder, and wait until it records: then it starts its own
+# command, which ends once this script lets go of it, however this script ends. So it needs no perf with
+# --control. The recorder's process is in $started.
+start() {
+  name=$1
+  shift
   (
     trap '' INT
     exec 8>&- 9>&-
     cd "$data" || exit 1
     # In a session of its own, so that no Ctrl-C reaches it.
     # shellcheck disable=SC2016
-    $setsid "$perf" record "$@" -- \
-      sh -c 'trap "" INT; echo "$PPID" >"$1/up"; read -r _ <"$1/hold"' sh .. 7>&- >>perf.log 2>&1
+    $setsid "$@" \
+      sh -c 'trap "" INT; echo "$PPID" >"$1/up"; read -r _ <"$1/hold"' sh .. 7>&- >>"$name.log" 2>&1
     echo "ended" >&7
   ) &
-  answer=
-  while [ -z "$answer" ]; do read -r answer <&7; done # a signal ends read
-  if [ "$answer" = ended ]; then
-    why=$(grep -v -e '^$' -e '^\[ perf' "$data/perf.log" | head -n 1)
-    fail 'perf cannot record' "${why:-it ended}" "$perf record -a -e sched:sched_switch -- true   (says more)"
+  started=
+  while [ -z "$started" ]; do read -r started <&7; done # a signal ends read
+  if [ "$started" = ended ]; then
+    # Not of plugins that cannot be loaded
+    why=$(grep -i -e fail -e error -e invalid -e denied "$data/$name.log" | head -n 1)
+    [ -n "$why" ] || why=$(grep -v -e '^$' -e '^\[ perf' "$data/$name.log" | head -n 1)
+    fail "$name cannot record" "${why:-it ended}" "$1 record -e sched:sched_switch true   (says more)"
   fi
-  perf_pids="$perf_pids $answer"
+}
+
+# start_perf ARGUMENT...: start `perf record`.
+start_perf() {
+  start perf "$perf" record "$@" --
+  perf_pids="$perf_pids $started"
+}
+
+# start_graph ARGUMENT...: start `trace-cmd record` of function_graph, paused until perf records.
+start_graph() {
+  command -v "$trace_cmd" >/dev/null || trace_cmd=$(command -v trace-cmd) ||
+    fail 'cannot record function_graph' 'trace-cmd is not installed' "$without_graph"
+  tracer=$(setting current_tracer)
+  [ "$tracer" = nop ] || fail 'ftrace is in use' "the tracer $tracer is on (current_tracer)" "$without_graph"
+  for filter in $filters set_event; do
+    selected=$(entry "$filter")
+    [ -z "$selected" ] || fail 'ftrace is in use' "$selected in $filter" "$without_graph"
+  done
+  # function_graph would cut the stacks that another perf records.
+  for pid in $(have_open '.*/tracing/per_cpu/.*/trace_pipe_raw') $(have_open 'anon_inode:\[perf_event\]'); do
+    case $(cat "/proc/$pid/comm" 2>/dev/null) in perf | trace-cmd)
+      fail 'ftrace is in use' "perf or trace-cmd records (pid $pid)" "$without_graph" ;;
+    esac
+  done
+  for name in $settings; do printf 'ftrace %s %s\n' "$name" "$(setting "$name")" >>"$state"; done
+  start trace-cmd "$trace_cmd" record "$@"
+  graph_pid=$started
+  echo 0 >"$tracefs/tracing_on"
+  if [ "$(setting current_tracer)" != function_graph ] || [ -z "$(entry set_ftrace_filter)" ]; then
+    fail 'trace-cmd cannot record function_graph' "$(head -n 1 "$data/trace-cmd.log")" "$without_graph"
+  fi
+}
+
+# End the recording once trace-cmd has written $1 KiB.
+watch_graph() {
+  trap 'kill "$sleeper" 2>/dev/null; exit' TERM
+  exec 8>&- 9>&-
+  while :; do
+    sleep 1 &
+    sleeper=$!
+    wait "$sleeper"
+    written=0
+    for file in "$data"/trace.dat*; do
+      size=$(stat -c %s "$file" 2>/dev/null) && written=$((written + size / 1024))
+    done
+    [ "$written" -lt "$1" ] || break
+  done
+  echo 'ended early' >>"$data/run"
+  kill -ALRM $$
+}
+
+# Print how many events ftrace's buffers overwrote or dropped.
+lost() {
+  cat "$tracefs"/per_cpu/cpu*/stats |
+    sed -n -e 's/^overrun: //p' -e 's/^commit overrun: //p' -e 's/^dropped events: //p' |
+    {
+      sum=0
+      while read -r count; do sum=$((sum + count)); done
+      echo "$sum"
+    }
 }
 
 # Note what the daemons have mapped, their threads and the mounts' limits.
@@ -324,11 +438,7 @@ perf_version=$("$perf" --version) || perf_version=
   printf 'cpus %s\n' "$(grep -c '^processor' /proc/cpuinfo)"
 } >"$data/run"
 
-# Processes that have /dev/fuse open
-# shellcheck disable=SC2012  # find would print no links' targets
-fuse_pids=$(ls -l /proc/[0-9]*/fd 2>/dev/null |
-  sed -n -e '/^\/proc\/[0-9]*\/fd:$/{s,^/proc/,,;s,/fd:$,,;h;}' -e '/ -> \/dev\/fuse$/{g;p;}' |
-  sort -nu)
+fuse_pids=$(have_open /dev/fuse)
 daemons=
 find_mounts
 check_host
@@ -367,7 +477,16 @@ limit=$((${free:-0} * 9 / 20 - buffer * cpus))
 [ "$limit" -lt "$max_size" ] || limit=$max_size
 [ "$limit" -ge 1024 ] || fail 'cannot record' "the disk of $folder is full" '-o FILE.tar on another disk'
 
+# trace-cmd's buffers are written at the end, and it merges its parts, which takes several times their size.
+graph_buffer=16384
+while [ "$graph_buffer" -gt 256 ] && { [ $((graph_buffer * cpus)) -gt 262144 ] ||
+  [ $((graph_buffer * cpus)) -gt $((${free:-0} / 16)) ]; }; do graph_buffer=$((graph_buffer / 2)); done
+graph_limit=$((${free:-0} / 16 - graph_buffer * cpus))
+[ "$graph_limit" -lt "$max_size" ] || graph_limit=$max_size
+
 forks_before=$(forks)
+graph_events
+interrupted
 perf_events
 task_events
 interrupted
@@ -379,6 +498,11 @@ say "recording $mounts"
   printf 'workload %s\n' "${workload:-0}"
 } >>"$data/run"
 began=$(cut -d ' ' -f 1 /proc/uptime)
+if [ -n "$graph_pid" ]; then
+  echo 1 >"$tracefs/tracing_on"
+  watch_graph "$graph_limit" &
+  watcher=$!
+fi
 if [ -n "$duration" ]; then
   (
     trap 'kill "$sleeper" 2>/dev/null; exit' TERM
@@ -423,13 +547,16 @@ ended=$(cut -d ' ' -f 1 /proc/uptime)
 # The daemons answer what the workload left behind.
 [ -z "$workload" ] || sleep 1
 
+[ -z "$graph_pid" ] || echo 0 >"$tracefs/tracing_on"
 cat "$tracefs/uprobe_profile" >"$data/uprobes.1" 2>/dev/null
+[ -z "$graph_pid" ] || printf 'graphlost %s\n' "$(lost)" >>"$data/run"
 for pid in $perf_pids; do
   runs "$pid" || printf 'ended early\n' >>"$data/run"
   kill -INT "$pid" 2>/dev/null
 done
 exec 8>&-
-wait_for_perf
+wait_for_recorders
+rm -f -- "$data"/trace.dat.* # parts that it did not merge
 cat "$tracefs/kprobe_profile" >"$data/kprobes.1" 2>/dev/null
 [ -s "$data/perf.data" ] || fail 'nothing was recorded' "$(head -n 1 "$data/perf.log")" ''
 {

@@ -26,10 +26,11 @@ from fusetools.plan.filters import Filter, OfConnection, OfDaemons, OfWorkload, 
 from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
 from fusetools.printable import printable
+from fusetools.record import tracecmd
 from fusetools.record.perf import Sizes, Threads, command_line, per_task_line
 
 FORMAT = 1  # of the plan that a script carries
-DATA, TASKS = "perf.data", "perf.tasks"
+DATA, TASKS, GRAPH = "perf.data", "perf.tasks", "trace.dat"
 BODY = Path(__file__).with_name("record.sh")
 _MARK = "\0"  # around shell code in a text that is quoted otherwise
 _END = "END_OF_THE_PLAN"
@@ -74,10 +75,6 @@ def script(
     script cannot record that.
     """
     assert facts.perf is not None
-    if plan.graph:
-        raise Error(
-            "a script cannot record function_graph", "only fusetools merges it", "--backend kprobe"
-        )
     mounts = [target.mount for target in plan.targets]
     roots = {
         f"/proc/{mount.daemon_pid}/root/": _code(f"/proc/$pid_{number}/root/")
@@ -93,10 +90,11 @@ def script(
 
     made_for = f"Linux {facts.kernel} {facts.arch}"
     remake = shlex.join(["fusetools", *arguments])
+    tools = "perf, trace-cmd" if plan.graph else "perf"
     head = [
         "#!/bin/sh",
         "# Record FUSE file systems without fusetools: sh record.sh [-o FILE.tar] [WORKLOAD...]",
-        "# Needs root, a POSIX shell, perf, tar, mktemp, stat, sha256sum.",
+        f"# Needs root, a POSIX shell, {tools}, tar, mktemp, stat, sha256sum.",
         "# Then, where fusetools is: fusetools open FILE.tar",
         "#",
         f"# Made by fusetools {__version__} for {printable(made_for)}: {printable(remake)}",
@@ -113,6 +111,8 @@ def script(
         f"arch={_quoted(facts.arch)}",
         f"mounts={_quoted(', '.join(mount.path for mount in mounts))}",
         f"perf={_quoted(facts.perf.path)}",
+        f"trace_cmd={_quoted(facts.trace_cmd.path) if facts.trace_cmd else ''}",
+        f"without_graph={_quoted(f'make a script without it: {remake} --backend kprobe')}",
         f"duration={'' if options.duration is None else math.ceil(options.duration)}",
         f"max_size={options.max_size >> 10} # KiB",
         *(f"connection_{number}='' pid_{number}=''" for number in range(1, 1 + len(mounts))),
@@ -122,6 +122,7 @@ def script(
         *_function("find_mounts", _find_mounts(mounts, options, here)),
         *_function("check_host", _checks(plan, anywhere)),
         *_function("make_probes", _probes(plan, anywhere)),
+        *_function("graph_events", _graph(plan, facts.trace_cmd)),
         *_function("perf_events", _perf(plan, facts.perf, mounts)),
         *_function("task_events", _tasks(plan, options, facts.perf, mounts)),
         "",
@@ -187,9 +188,17 @@ def _probes(plan: ProbePlan, anywhere: Anywhere) -> Iterable[str]:
         yield " ".join(["probe", file, _quoted(name), _quoted(anywhere(probe.definition()))])
 
 
+def _graph(plan: ProbePlan, trace_cmd: Tool | None) -> Iterable[str]:
+    if not plan.graph:
+        return
+    assert trace_cmd is not None
+    argv = tracecmd.command_line(trace_cmd, GRAPH, plan.graph, plan.clock, 1 << 20)
+    yield from _started("start_graph", argv, {"-b": "$graph_buffer"})
+
+
 def _perf(plan: ProbePlan, perf: Tool, mounts: Sequence[Mount]) -> Iterable[str]:
     argv = command_line(plan, perf, DATA, None, _ROOM, threads=_later(mounts))
-    yield from _started(argv)
+    yield from _started("start_perf", argv, _SIZES)
 
 
 def _tasks(plan: ProbePlan, options: Options, perf: Tool, mounts: Sequence[Mount]) -> Iterable[str]:
@@ -200,24 +209,26 @@ def _tasks(plan: ProbePlan, options: Options, perf: Tool, mounts: Sequence[Mount
     workload = "${workload:+,$workload}" if options.call_graph == "dwarf" else ""
     pids = ",".join(f"$pid_{number}" for number in range(1, len(mounts) + 1))
     argv[argv.index("-p") + 1] = _code(pids + workload)
-    yield from _started(argv)
+    yield from _started("start_perf", argv, _SIZES)
 
 
-_ROOM = Sizes(1 << 20, 1 << 20)  # replaced by what the script finds
+_ROOM = Sizes(1 << 20, 1 << 20)  # replaced by what the script finds:
+_SIZES = {"-m": "${buffer}K", "--max-size": "${limit}K"}
 
 
-def _started(argv: list[str]) -> Iterable[str]:
-    """Yield the lines that start perf, an option on each."""
-    for option, code in (("-m", "${buffer}K"), ("--max-size", "${limit}K")):
+def _started(start: str, argv: list[str], sizes: Mapping[str, str]) -> Iterable[str]:
+    """Yield the lines that start a recorder, an option on each. ``sizes``: the shell code for the
+    value of an option."""
+    for option, code in sizes.items():
         if option in argv:
             argv[argv.index(option) + 1] = _code(code)
     lines: list[list[str]] = []
-    for word in argv[2:]:  # without perf's path, and "record"
-        if word in ("-e", "--filter", "-p", "-m") or not lines:
+    for word in argv[2:]:  # without the tool's path, and "record"
+        if word in ("-e", "--filter", "-p", "-m", "-l") or not lines:
             lines.append([])
         lines[-1].append(_quoted(word))
     joined = [" ".join(words) for words in lines]
-    yield from [f"start_perf {joined[0]} \\", *(f"  {line} \\" for line in joined[1:-1])]
+    yield from [f"{start} {joined[0]} \\", *(f"  {line} \\" for line in joined[1:-1])]
     yield f"  {joined[-1]}"
 
 
@@ -236,6 +247,7 @@ def stored(
         uid=0,
         pid_max=facts.pid_max,
         perf=facts.perf,
+        trace_cmd=facts.trace_cmd if plan.graph else None,
         mounts=tuple(replace(target.mount, streams=()) for target in plan.targets),
     )
     return {
@@ -250,6 +262,7 @@ def stored(
         "files": [[library.host_path for _, library in target.groups] for target in plan.targets],
         "probes": [asdict(replace(probe, arguments=())) for probe in plan.probes],
         "events": [asdict(Event(e.name, stack=e.stack, per_task=e.per_task)) for e in plan.events],
+        "graph": list(plan.graph),
         "expensive": sorted(plan.expensive),
         "by_pid": plan.by_pid,
         "clock": plan.clock,

@@ -31,7 +31,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import mounted
 from fusetools.host.probe import tracefs_places
 from fusetools.host.processes import comm, holding_lock, lock_holder, read_stat
-from fusetools.record import cgroup, graceperiods, instance, tracecmd, tracefs
+from fusetools.record import by_script, cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
 DIRECTORY = Path("/run/fusetools")
@@ -142,7 +142,11 @@ class Recordings:
 
     def beside(self) -> list[str]:
         """Return who records beside this one, in words."""
-        return [_short(_words(pid, path)) for pid, path in self._others()]
+        script = by_script.running(self.place)
+        return [
+            *(_short(_words(pid, path)) for pid, path in self._others()),
+            *([by_script.words(script)] if script else []),
+        ]
 
     def theirs(self) -> set[int]:
         """Return the processes by which others record; each records its own events alone."""
@@ -170,6 +174,13 @@ class Recordings:
                 left += removed.left
                 if not removed.left:
                     (path / "state.json").unlink(missing_ok=True)
+        if made := by_script.left(self.place):
+            note = State(made.tracefs, 0, list(made.probes), ftrace=dict(made.ftrace))
+            removed = clean(note, self.place, self.theirs)
+            what += removed.what
+            left += removed.left
+            if not removed.left:
+                what += by_script.forget(self.place, made)
         return Removed(tuple(what), tuple(left))
 
     def unmount(self) -> bool:
@@ -208,6 +219,7 @@ class Lock(Recordings):
         with contextlib.ExitStack() as opened:
             opened.callback(os.close, self._descriptor)
             self._take(fcntl.LOCK_SH)
+            self._wait_for_script()  # which has looked at the lock since it made its link, or will
             if uid:
                 opened.callback(os.close, self._share(uid))
             self.number = self._numbered(range(ROOTS, NUMBERS) if uid else range(ROOTS))
@@ -236,6 +248,22 @@ class Lock(Recordings):
                     return True
             waited = True
             time.sleep(0.02)
+
+    def _wait_for_script(self) -> None:
+        """Raise Error while a recording script runs, or wait for its end."""
+        told = False
+        while script := by_script.running(self.place):
+            words = by_script.words(script)
+            if self._waiting is None:
+                raise Error(
+                    "another recording is running",
+                    words,
+                    f"wait for it (fusetools record --wait …), or stop it: kill -INT {script}",
+                )
+            if not told:
+                self._waiting(f"waiting for another recording: {words}")
+            told = True
+            time.sleep(0.2)
 
     def stay_alone(self, fix: str = "") -> bool:
         """From now on no other recording runs; whether one had to be waited for. Error: as of the

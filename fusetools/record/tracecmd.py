@@ -8,21 +8,17 @@ which others may use: whoever does is named and left alone, and what was set bef
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import re
-import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.host.files import tool_environment
 from fusetools.host.processes import until_ended
 from fusetools.host.words import is_pattern
-from fusetools.record.program import KILLED, Program
+from fusetools.record.program import Program
 
 TRACER = "function_graph"
 LARGEST, SMALLEST = 16 << 20, 256 << 10  # bytes of ring buffer on each CPU
@@ -213,81 +209,35 @@ class TraceCmd(Program):
         return self.process.pid
 
 
-CHECKED = 200  # calls that clocks_disagree() compares,
-LOOKED_AT = 100_000  # of so many at most
+CHECKED = 200  # calls that clocks_disagree() compares
+
+Spans = Sequence[tuple[int, int, int]]  # (thread, begin, duration in ns)
 
 
-def clocks_disagree(
-    tool: Tool,
-    recording: Path,
-    function: str,
-    address: int,
-    calls: Sequence[tuple[int, int, int]],
-) -> str:
-    """Return why a trace.dat is not on the clock of kprobes recorded at the same time; empty: it
+def clocks_disagree(function: str, probed: Spans, graphed: Spans) -> str:
+    """Return why function_graph is not on the clock of kprobes recorded at the same time; empty: it
     is.
 
-    ``calls``: (thread, begin, duration in ns) of ``function`` (at ``address``, 0: not known) by its
-    kprobes, which fire before and after function_graph's own: each of its calls must lie inside one
-    of theirs. Those before the first of theirs say nothing where others do: perf began later.
+    ``probed``, ``graphed``: the calls of ``function`` by its kprobes and by function_graph. The
+    kprobes fire before and after function_graph's own: each of its calls must begin inside one of
+    theirs. Those before the first of theirs say nothing where others do: perf began later.
     """
-    if not calls:
+    if not probed:
         return ""
     spans: dict[int, list[tuple[int, int]]] = {}
-    for thread, begin, duration in calls:
+    for thread, begin, duration in probed:
         spans.setdefault(thread, []).append((begin, begin + duration))
-    first = min(begin for _, begin, _ in calls)
-    inside = outside = before = 0
-    with contextlib.closing(
-        _graph_entries(tool, recording, {function, f"0x{address:x}"})
-    ) as entries:
-        for thread, time_ns in itertools.islice(entries, LOOKED_AT):
-            known = spans.get(thread)
-            if known is None:
-                continue
-            if time_ns < first:
-                before += 1
-            elif any(begin <= time_ns <= end for begin, end in known):
-                inside += 1
-            else:
-                outside += 1
-            if inside + outside >= CHECKED:
-                break
-    if outside > inside or (before and not inside):
+    first = min(begin for _, begin, _ in probed)
+    known = [(spans[thread], begin) for thread, begin, _ in graphed if thread in spans]
+    before = sum(begin < first for _, begin in known)
+    later = [one for one in known if one[1] >= first][:CHECKED]
+    inside = sum(any(begin <= at <= end for begin, end in calls) for calls, at in later)
+    if len(later) > 2 * inside or (before and not inside):
         return (
-            f"its clock is not perf's: of {inside + outside + before} calls of {function} "
+            f"its clock is not perf's: of {len(later) + before} calls of {function} "
             f"{inside} lie inside those that kprobes saw"
         )
     return ""
-
-
-def _graph_entries(
-    tool: Tool, recording: Path, names: set[str]
-) -> Generator[tuple[int, int], None, None]:
-    """Yield (thread, time in ns) of the calls of a function in a trace.dat. trace-cmd before 3.0
-    prints its address."""
-    pattern = re.compile(r" *.*-(\d+) .*? (\d+)\.(\d{9}): funcgraph_entry: +func=(\S+)")
-    report = subprocess.Popen(
-        [tool.path, "report", "-t", "-R", "-i", str(recording)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=tool_environment(),
-        text=True,
-        errors="replace",
-    )
-    assert report.stdout is not None
-    try:
-        for line in report.stdout:
-            if not any(name in line for name in names):  # most lines: quicker than the pattern
-                continue
-            match = pattern.match(line)
-            if match and match[4] in names:
-                yield int(match[1]), int(match[2] + match[3])
-    finally:
-        report.kill()
-        report.stdout.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            report.wait(KILLED)
 
 
 def lost(root: Path) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from mounts import HANGS, wait_until
-from recording import printed, recorded, run
+from recording import COMMAND, printed, recorded, run
 from sample import Mounter, SampleMount
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
-LOCK = Path("/run/fusetools-script")
+LOCK = Path("/run/fusetools/script")
 EVENTS = Path("/sys/kernel/tracing/uprobe_events")
 
 
@@ -134,3 +134,43 @@ def test_two_scripts_do_not_record_at_once(sample_mount: Mounter, tmp_path: Path
     assert "another record.sh runs" in ends(second)
     first.send_signal(signal.SIGTERM)
     ends(first)
+
+
+def test_scripts_and_recordings_see_each_other(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    script = made(mount, tmp_path)
+    begun = tmp_path / "begun"
+    process = start(script, "sh", "-c", f"touch {begun}; exec sleep 600")
+    wait_until(begun.exists, "the workload")
+    refused = run("record", "-o", tmp_path / "other.data", "--", "true")
+    assert refused.returncode == 1 and f"pid {process.pid}: sh record.sh" in refused.stderr
+    assert f"left alone, as it runs: pid {process.pid}: sh record.sh" in printed("clean")
+    process.send_signal(signal.SIGTERM)
+    assert ends(process)
+
+    begun.unlink()
+    workload = ["sh", "-c", f"touch {begun}; exec sleep 600"]
+    command = [*COMMAND, "record", "-o", str(tmp_path / "own.data"), "--", *workload]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as recording:
+        wait_until(begun.exists, "the workload")
+        second = start(script, "true")
+        said = ends(second)
+        recording.send_signal(signal.SIGINT)
+    assert second.returncode == 1 and f"a recording of fusetools runs (pid {recording.pid})" in said
+
+
+def test_clean_removes_what_a_killed_script_left(sample_mount: Mounter, tmp_path: Path) -> None:
+    script = made(sample_mount(), tmp_path)
+    begun = tmp_path / "begun"
+    process = start(script, "sh", "-c", f"echo $$ >{begun}; exec sleep 600")
+    wait_until(lambda: begun.exists() and begun.read_text().strip().isdigit(), "the workload")
+    (folder,) = tmp_path.glob(".fusetools.*")
+    process.kill()
+    process.wait()
+    assert process.stderr
+    process.stderr.close()
+    os.kill(int(begun.read_text()), signal.SIGTERM)
+    said = printed("clean")
+    assert f"removed {folder}" in said and "probes" in said
+    assert not folder.exists() and "fuse_daemon/" not in EVENTS.read_text()
+    assert not LOCK.is_symlink() and "nothing was left" in printed("clean")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -17,11 +18,14 @@ from fixtures import Invoke
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.host.files import Files
+from fusetools.host.processes import read_stat
 from fusetools.host.tar import Damaged, unpack
 from fusetools.plan import daemons, planner, probeset
 from fusetools.plan.callbacks import Symbols
 from fusetools.plan.filters import Filter, OfConnection
 from fusetools.plan.options import Options, Workload
+from fusetools.record import by_script, tracecmd
 from fusetools.record.opened import open_tar
 from fusetools.record.script import script, stored
 
@@ -53,8 +57,6 @@ def planned(kernel: str, library: Path, **more: Any) -> tuple[HostFacts, planner
 
 def text_of(kernel: str, library: Path) -> str:
     facts, plan = planned(kernel, library)
-    if plan.graph:
-        plan = replace(plan, graph=(), functions=())
     return script(WORKLOAD, ["script"], facts, plan, False)
 
 
@@ -70,14 +72,58 @@ def test_a_script_is_a_program_of_any_shell(kernel: str, tmp_path: Path) -> None
 
 def test_a_script_has_the_probes_and_events_of_the_plan(tmp_path: Path) -> None:
     facts, plan = planned("6.12", tmp_path / "libfuse3.so.3")
-    text = script(WORKLOAD, ["script"], facts, replace(plan, graph=()), False)
+    text = script(WORKLOAD, ["script"], facts, plan, False)
     for probe in plan.probes:
         assert probe.event.replace(":", "/", 1) in text
     assert plan.events and plan.probes
-    perf = text[text.index("perf_events()") : text.index("plan()")]
+    perf = text[text.index("\nperf_events()") : text.index("\nplan()")]
     for event in plan.events:
         assert f"-e {event.name}" in perf
     assert "--control" not in perf and "/usr/bin/perf record" not in perf
+
+
+def test_function_graph_is_recorded_as_by_record(tmp_path: Path) -> None:
+    facts, plan = planned("6.12", tmp_path / "libfuse3.so.3")
+    assert plan.graph and facts.trace_cmd
+    text = script(WORKLOAD, ["script"], facts, plan, False)
+    function = text[text.index("\ngraph_events()") : text.index("\nperf_events()")]
+    inside = function.partition("{")[2].rpartition("}")[0]
+    line = shlex.split(inside.replace("\\\n", ""))
+    direct = tracecmd.command_line(facts.trace_cmd, "trace.dat", plan.graph, plan.clock, 1 << 20)
+    direct[direct.index("-b") + 1] = "$graph_buffer"
+    assert line == ["start_graph", *direct[2:]]
+    without = script(WORKLOAD, ["script"], facts, replace(plan, graph=()), False)
+    assert "graph_events() {\n  :\n}" in without and "trace-cmd, tar" not in without
+
+
+def test_a_killed_scripts_leftovers_are_known(tmp_path: Path) -> None:
+    assert by_script.left(tmp_path) is None
+    work = tmp_path / ".fusetools.Ab3dEf9h"
+    work.mkdir()
+    (work / "data").write_text("x")
+    lines = [
+        f"work {work}",
+        "probe fuse_daemon/lookup",
+        "probe somebody/elses",
+        "ftrace current_tracer nop",
+        "ftrace trace_clock local",
+        "ftrace set_event nop",
+        "work /etc",
+        f"work {tmp_path}/other",
+    ]
+    (tmp_path / by_script.MADE).write_text("\n".join(lines))
+    own = read_stat(Files(Path("/")), os.getpid())
+    assert own
+    (tmp_path / by_script.LINK).symlink_to(f"{os.getpid()}.{own.start}")
+    assert by_script.running(tmp_path) == os.getpid() and by_script.left(tmp_path) is None
+    (tmp_path / by_script.LINK).unlink()
+    (tmp_path / by_script.LINK).symlink_to(f"{os.getpid()}.{own.start + 1}")
+    assert by_script.running(tmp_path) is None
+    made = by_script.left(tmp_path)
+    assert made and made.probes == ("fuse_daemon:lookup",) and made.folders == (str(work),)
+    assert made.ftrace == {"current_tracer": "nop", "trace_clock": "local"}
+    assert by_script.forget(tmp_path, made) == [str(work)]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_of_a_host_are_no_code(tmp_path: Path) -> None:
@@ -184,7 +230,8 @@ def test_a_tar_file_is_read_up_to_the_recording(plan: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "key", ["facts", "probes", "events", "sets", "files", "missing", "detail", "stack_bytes"]
+    "key",
+    ["facts", "probes", "events", "graph", "sets", "files", "missing", "detail", "stack_bytes"],
 )
 def test_a_plan_that_makes_no_sense_is_an_error(
     key: str, plan: dict[str, Any], tmp_path: Path

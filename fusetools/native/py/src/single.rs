@@ -94,11 +94,17 @@ pub fn lengths(
     Ok((requests, replies))
 }
 
-/// Return (thread, begin, ns) of each call of the catalogue's functions; of each request if none has a return.
+/// Return (thread, begin, ns) of each call of a function in the catalogue; of each request if nothing has a return.
 #[pyfunction]
-pub fn spans(py: Python<'_>, path: PathBuf, catalogue: Vec<Row>) -> PyResult<Vec<(i32, u64, u64)>> {
+pub fn spans(
+    py: Python<'_>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    function: String,
+) -> PyResult<Vec<(i32, u64, u64)>> {
     let mut found = Vec::new();
-    if !catalogue.iter().any(|row| row.0.role == Role::Return) {
+    let ends = [Role::Return, Role::GraphExit];
+    if !catalogue.iter().any(|row| ends.contains(&row.0.role)) {
         stories(py, path, catalogue, Filters::default(), |story| {
             if let Some(begin) = story.at(Mark::Begin) {
                 let end = story.at(Mark::End).unwrap_or(begin);
@@ -113,8 +119,10 @@ pub fn spans(py: Python<'_>, path: PathBuf, catalogue: Vec<Row>) -> PyResult<Vec
         .collect::<PyResult<_>>()?;
     let read = py.detach(|| {
         let reader = Reader::open(&path)?;
-        analysis::calls(&reader, &catalogue, Filters::default(), &mut |call, _| {
-            found.push((call.tid, call.start, call.duration));
+        analysis::calls(&reader, &catalogue, Filters::default(), &mut |call, name| {
+            if name == function {
+                found.push((call.tid, call.start, call.duration));
+            }
         })
     });
     read.map_err(|error| read_error(&path, error))?;
