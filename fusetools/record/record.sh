@@ -480,7 +480,7 @@ limit=$((${free:-0} * 9 / 20 - buffer * cpus))
 # trace-cmd's buffers are written at the end, and it merges its parts, which takes several times their size.
 graph_buffer=16384
 while [ "$graph_buffer" -gt 256 ] && { [ $((graph_buffer * cpus)) -gt 262144 ] ||
-  [ $((graph_buffer * cpus)) -gt $((${free:-0} / 16)) ]; }; do graph_buffer=$((graph_buffer / 2)); done
+  [ $((graph_buffer * cpus)) -gt $((${free:-0} / 64)) ]; }; do graph_buffer=$((graph_buffer / 2)); done
 graph_limit=$((${free:-0} / 16 - graph_buffer * cpus))
 [ "$graph_limit" -lt "$max_size" ] || graph_limit=$max_size
 
@@ -547,7 +547,11 @@ ended=$(cut -d ' ' -f 1 /proc/uptime)
 # The daemons answer what the workload left behind.
 [ -z "$workload" ] || sleep 1
 
-[ -z "$graph_pid" ] || echo 0 >"$tracefs/tracing_on"
+if [ -n "$graph_pid" ]; then
+  kill "$watcher" 2>/dev/null
+  watcher=
+  echo 0 >"$tracefs/tracing_on"
+fi
 cat "$tracefs/uprobe_profile" >"$data/uprobes.1" 2>/dev/null
 [ -z "$graph_pid" ] || printf 'graphlost %s\n' "$(lost)" >>"$data/run"
 for pid in $perf_pids; do
