@@ -119,11 +119,16 @@ pub fn spans(
         .collect::<PyResult<_>>()?;
     let read = py.detach(|| {
         let reader = Reader::open(&path)?;
-        analysis::calls(&reader, &catalogue, Filters::default(), &mut |call, name| {
-            if name == function {
-                found.push((call.tid, call.start, call.duration));
-            }
-        })
+        analysis::calls(
+            &reader,
+            &catalogue,
+            Filters::default(),
+            &mut |call, name| {
+                if name == function {
+                    found.push((call.tid, call.start, call.duration));
+                }
+            },
+        )
     });
     read.map_err(|error| read_error(&path, error))?;
     Ok(found)
