@@ -214,6 +214,7 @@ def _read(at: Path, names: set[str]) -> tuple[Job, Recorded, _Left]:
     if {"uprobes.0", "uprobes.1"} <= names:
         before = hits_in(_text(at, "uprobes.0"), plan.probes)
         after = hits_in(_text(at, "uprobes.1"), plan.probes)
+    dropped = int(run.one("graphlost", r"(\d{1,18})", ("0",))[0])
     recorded = Recorded(
         raw=at / script.DATA,
         tasks=at / script.TASKS if script.TASKS in names else None,
@@ -227,6 +228,7 @@ def _read(at: Path, names: set[str]) -> tuple[Job, Recorded, _Left]:
         maps=maps,
         hits={event: n - before.get(event, 0) for event, n in after.items()},
         misses=_misses(_text(at, "kprobes.1") if "kprobes.1" in names else "", plan.probes),
+        lost={"trace-cmd": dropped} if dropped else {},
     )
     kallsyms = str(at / "kallsyms") if _shows_addresses(at, names) else None
     return job, recorded, _Left(threads, _limits(run, mounts), kallsyms, programs)

@@ -25,7 +25,7 @@ from fusetools.plan import daemons, planner, probeset
 from fusetools.plan.callbacks import Symbols
 from fusetools.plan.filters import Filter, OfConnection
 from fusetools.plan.options import Options, Workload
-from fusetools.record import by_script, tracecmd
+from fusetools.record import by_script, opened, tracecmd
 from fusetools.record.opened import open_tar
 from fusetools.record.script import script, stored
 
@@ -227,6 +227,16 @@ def test_a_tar_file_is_read_up_to_the_recording(plan: dict[str, Any], tmp_path: 
     with pytest.raises(Error, match="nothing was recorded"):
         open_tar(str(left(tmp_path, plan)), str(tmp_path / "perf.data"))
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_dropped_events_of_function_graph_are_lost(plan: dict[str, Any], tmp_path: Path) -> None:
+    run = "mount.1 77 4711\nworkload 5\nuptime 1.0 2.0\nstatus 0\ngraphlost {}\n"
+    files = {"plan.json": json.dumps(plan), "perf.data": "", "trace.dat": ""}
+    for text, lost in (("7", {"trace-cmd": 7}), ("0", {}), ("x", {})):
+        for name, data in {**files, "run": run.format(text)}.items():
+            (tmp_path / name).write_text(data)
+        _, recorded, _ = opened._read(tmp_path, {*files, "run"})
+        assert recorded.lost == lost and recorded.graph == tmp_path / "trace.dat"
 
 
 @pytest.mark.parametrize(
