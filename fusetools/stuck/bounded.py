@@ -25,7 +25,7 @@ _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # limit in bytes for a child: it reads what other users have written
 SOON = 0.005  # seconds after which the other items no longer wait for one that sleeps
 BUSY = 4  # factor of the patience for a child that does not sleep
-SLOWEST = 16  # maximum factor of the limit, for a host with as many busy threads for each CPU
+SLOWEST = 8  # maximum factor of the limit, for a host with as many busy threads for each CPU
 LARGEST = 16 << 20  # limit in bytes of one answer
 
 
