@@ -22,7 +22,7 @@ from fusetools.answers.queue import more_threads
 from fusetools.answers.requests import RequestQuery, error_name, signal_name
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
-from fusetools.host.limits import change, device
+from fusetools.host.limits import change, device, unlimited
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
@@ -785,7 +785,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
                     {"whose": whose, "cgroup": quota.cgroup},
                     {"times": quota.times, "throttled_ns": quota.ns},
                     callers=digest.callers_of(causes),
-                    fix=f"raise or remove the quota: cat {shlex.quote(quota.cgroup)}/cpu.max",
+                    fix=f"{unlimited(quota.cgroup)}   (no quota; or a larger one)",
                     more=digest.command("stages"),
                 )
         others = [cause for cause in causes if digest.is_taken(cause)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def device(connection: int) -> str:
 def change(name: str, connection: int) -> str:
     """Return the command that changes a limit."""
     return CHANGES[name].format(connection=connection, device=device(connection))
+
+
+def unlimited(cgroup: str) -> str:
+    """Return the command that removes a cgroup's CPU quota."""
+    first = cgroup.removeprefix("/sys/fs/cgroup/").split("/")[0]
+    old = "cpu" in first.split(",")  # version 1 has a hierarchy for each controller
+    value, name = ("-1", "cpu.cfs_quota_us") if old else ("max", "cpu.max")
+    return f"echo {value} > {shlex.quote(cgroup)}/{name}"
 
 
 def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, dict[str, int]]:

@@ -19,6 +19,7 @@ from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import _UNANSWERED, RULES
+from fusetools.host.limits import unlimited
 from fusetools.reasons import Code, Reason
 from fusetools.render.text.stages import render as stages_text
 from fusetools.render.text.why import render
@@ -492,6 +493,19 @@ def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None
     row = fusetools.session.Throttled("/sys/fs/cgroup/x", "daemon", 1, 1 * MS)
     THROTTLED.append((row,))
     assert codes(rule(causes=causes)) == ["cpu_taken"]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "command"),
+    [
+        ("/sys/fs/cgroup/a.slice", "echo max > /sys/fs/cgroup/a.slice/cpu.max"),
+        ("/sys/fs/cgroup/unified/cpu", "echo max > /sys/fs/cgroup/unified/cpu/cpu.max"),
+        ("/sys/fs/cgroup/cpu/a b", "echo -1 > '/sys/fs/cgroup/cpu/a b'/cpu.cfs_quota_us"),
+        ("/sys/fs/cgroup/cpu,cpuacct/a", "echo -1 > /sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us"),
+    ],
+)
+def test_a_quota_is_removed_by_the_file_of_its_version(cgroup: str, command: str) -> None:
+    assert unlimited(cgroup) == command
 
 
 @pytest.mark.parametrize(
