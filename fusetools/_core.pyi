@@ -142,7 +142,7 @@ class Answer(TypedDict):
 class Scan(Answer):
     events: Sequence[tuple[str, int]]  # all events of the recording, with their number of samples
     series: Sequence[Fields]  # answers/series.py
-    callers: Sequence[int]  # processes that made requests
+    callers: Sequence[int]  # processes that made requests, and those that made these
 
 class Stages(Answer):
     groups: Sequence[Fields]  # OperationStages
@@ -431,6 +431,7 @@ class Replay(TypedDict):
     """Result of a replay. Times are in ns; `operations`: (requests, ns) by name."""
 
     waited: int
+    no_cpu: int
     operations: dict[str, tuple[int, int]]
 
 class MountReplays(TypedDict):
@@ -442,6 +443,8 @@ class MountReplays(TypedDict):
     left_out: int
     handed: int
     ring: int
+    writes: int  # asynchronous ones
+    unsure: int  # reads that may be asynchronous ones
     threads: int
     callers: int
     saved: int
@@ -470,6 +473,7 @@ class Groups(Answer):
     # "path", "caller" or "label". The last one sums up those that are not listed.
     groups: Sequence[Fields]
     pathless: int
+    inherited: int  # requests of processes that have the label of the one that made them
     full: bool
 
 # Function, file, whether it is the kernel's; outermost first.
@@ -821,10 +825,12 @@ def whatif(
     path: str | PathLike[str],
     catalogue: Rows,
     filters: Filters,
-    change: tuple[int, int, int, int],
+    change: tuple[int, int, int, int, int],
+    limits: dict[int, int],
 ) -> WhatIf:
-    """Replay the requests. ``change``: threads, and timeouts in ns of names, attributes and names
-    that do not exist; 0: as recorded."""
+    """Replay the requests. ``change``: threads, timeouts in ns of names, attributes and names that
+    do not exist, and asynchronous requests in flight; 0: as recorded. ``limits``: the recorded
+    number of the latter by connection."""
 
 def caches(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Caches:
     """Count what the kernel's caches save."""
@@ -848,8 +854,9 @@ def groups(
     listing: tuple[str, int],
 ) -> Groups:
     """Group requests. ``wanted``: as in slowest(). ``by``: "file", "directory", "process", "comm",
-    "label" (of processes, by pid) or "" (one group). ``listing``: "time", "requests", "slowest" or
-    "errors", and how many groups to list; the others are summed."""
+    "label" (of processes, by pid; "user" if these are users) or "" (one group). ``listing``:
+    "time", "requests", "slowest" or "errors", and how many groups to list; the others are summed.
+    """
 
 def why(path: str | PathLike[str], catalogue: Rows, filters: Filters, long: int) -> Why:
     """Divide the time that callers waited among its causes.

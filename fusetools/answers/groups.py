@@ -16,7 +16,7 @@ from fusetools.results.errors import Answered
 from fusetools.results.groups import OF_PROCESSES, Groups, RequestGroup, Times
 
 # Names of the core's groupings; others have the same name.
-_BY = {**dict.fromkeys(OF_PROCESSES, "label"), "host": ""}
+_BY = {"cgroup": "label", "job": "label", "host": ""}
 _LACKS = {"path": Code.NO_PATH, "caller": Code.NO_CALLER, "label": Code.NOT_NOTED}
 
 
@@ -90,6 +90,7 @@ def groups(
         groups=tuple(map(group, rows)),
         guessed=not exact,
         pathless=None if path is None else answer["pathless"],
+        inherited=answer["inherited"],
         full=answer["full"],
         facts=source.with_missing_detail(facts, ["request", "daemon"]),
     )

@@ -78,14 +78,17 @@ class Groups(Rows):
     """Requests by ``by``, in the order of ``order``; then those without a label, and the sum of the
     groups that are not listed.
 
-    ``guessed``, ``pathless``: as in Slowest. ``full``: there are too many groups to order them all:
-    some of those that are not listed may belong before others."""
+    ``guessed``, ``pathless``: as in Slowest. ``inherited``: number of requests whose process ended
+    before its user, cgroup and job were noted, and counts to those of its parent. ``full``: there
+    are too many groups to order them all: some of those that are not listed may belong before
+    others."""
 
     by: str
     order: str
     groups: tuple[RequestGroup, ...]
     guessed: bool
     pathless: int | None
+    inherited: int
     full: bool
     facts: Facts
 

@@ -92,3 +92,35 @@ def test_groups_are_the_processes_directories_and_jobs(
     assert first.label.startswith(f"{sys.executable} {script} {mount.path}/dir-02"[:200])
     said = printed("count", "-i", recording.path, "--by", "job", "getxattr")
     assert [line.split()[0] for line in said.splitlines()[1:3]] == [str(other), str(one)]
+
+
+def test_short_lived_processes_belong_where_their_parent_does(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """They end long before record looks at processes the next time."""
+    mount = sample_mount()
+    folder = tmp_path / "job"
+    folder.mkdir()
+    os.mkfifo(folder / "go")
+    os.mkfifo(folder / "done")
+    loop = f"for n in $(seq 60); do stat -f {mount.path}/dir-0$1 >/dev/null; done"
+    # One shell in a job, which is there before; the workload in none.
+    job = subprocess.Popen(
+        ["sh", "-c", f"read go <{folder}/go; {loop}; echo >{folder}/done", "sh", "1"],
+        env=environment(SLURM_JOB_ID="4711"),
+        preexec_fn=end_with_the_test,
+    )
+    work = f"{loop}; echo go >{folder}/go; cat {folder}/done"
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", work, "sh", "2")
+    assert job.wait(HANGS) == 0
+
+    def requests(by: str) -> dict[object, int]:
+        found = recording.groups(by, "statfs", most=200).groups
+        return {g.unknown.code if g.unknown else g.pid or g.label: g.requests for g in found}
+
+    assert list(requests("process").values()) == [1] * 120
+    # A child of a process in no job may have begun one.
+    assert requests("job") == {"SLURM 4711": 60, Code.NOT_NOTED: 60}
+    assert sum(requests("cgroup").values()) == 120 and Code.NOT_NOTED not in requests("cgroup")
+    # System calls outside of the workload are not recorded: such a process may change its user.
+    assert requests("user") == {"root": 60, Code.NOT_NOTED: 60}

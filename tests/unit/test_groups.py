@@ -25,6 +25,7 @@ from fusetools.host.owners import Owner, job_of, read
 from fusetools.names import BY
 from fusetools.reasons import Code
 from fusetools.record import owners
+from fusetools.render.text.groups import render
 from fusetools.results.groups import Groups
 from fusetools.session import Process
 
@@ -261,6 +262,15 @@ def test_processes_give_users_cgroups_jobs_and_command_lines() -> None:
     in_none = with_processes(*(Process(pid, user="ann", cgroup="/") for pid in pids))
     (row,) = in_none.groups("job").groups
     assert row.unknown and row.unknown.code == Code.NO_JOB and row.requests == len(table)
+
+
+def test_requests_of_processes_that_were_not_noted_are_counted() -> None:
+    """core/src/answers/groups.rs tests whose user, cgroup and job they have."""
+    workload = fusetools.open(DEMO).session.workload_pid or 0
+    found = with_processes(Process(workload, "sh", "sh", "ann")).groups("user")
+    assert found.inherited == 0 and "before record noted" not in render("count", found)
+    text = " ".join(render("count", replace(found, inherited=3_000)).split())
+    assert "3,000 requests of processes that ended before record noted their user" in text
 
 
 @pytest.mark.parametrize("by", ["user", "cgroup", "job"])

@@ -39,6 +39,12 @@ def render(command: str, result: Groups, unit: str = "") -> str:
         output += prose(text, rest="  ")
     if result.pathless:
         output.append(f"{plural(result.pathless, 'request')} skipped: path unknown or incomplete")
+    if result.inherited:
+        output += prose(
+            f"{plural(result.inherited, 'request')} of processes that ended before record noted "
+            f"their {result.by}: that of the process that started them",
+            rest="  ",
+        )
     if result.by in ("file", "directory"):
         output += prose(_names(result))
     output += footer(result.facts)

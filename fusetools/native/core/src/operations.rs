@@ -562,6 +562,13 @@ impl Arch {
         }
     }
 
+    /// Return whether the call can change the user of its process, or may be one that can.
+    pub fn changes_user(self, number: u64) -> bool {
+        let name = self.call_name(number & !ONLY_32BIT, number & ONLY_32BIT != 0);
+        let own = |name: &str| matches!(name, "setuid" | "setreuid" | "setresuid");
+        self == Arch::Other || name.is_some_and(|name| own(name.trim_end_matches("32")))
+    }
+
     /// Return whether the call closes its first argument, a descriptor.
     pub fn is_close(self, number: u64) -> bool {
         match self {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fusetools_core::answers::groups as core;
-use fusetools_core::answers::groups::{By, Groups, Key, Order};
+use fusetools_core::answers::groups::{By, Groups, Key, Labels, Order};
 use fusetools_core::answers::told::map;
 use fusetools_core::events::known;
 use fusetools_core::requests::stitch::FATES;
@@ -57,6 +57,8 @@ struct RequestGroup {
 struct Answer {
     groups: Vec<RequestGroup>,
     pathless: u64,
+    /// Requests of processes that have the label of the process that made them.
+    inherited: u64,
     full: bool,
 }
 
@@ -114,7 +116,7 @@ impl RequestGroup {
     }
 }
 
-/// `by`: name of the grouping, and labels of processes for "label". `listing`: order of groups, and how many to list.
+/// `by`: name of the grouping, and labels of processes for "label", or for "user", whose labels are users. `listing`: order of groups, and how many to list.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn groups<'py>(
@@ -132,12 +134,13 @@ pub fn groups<'py>(
     let wanted = wanted_of(wanted, mounts.clone())?;
     let labels = by.1.into_iter();
     let labels = labels.map(|(pid, label)| (pid, label.0.into())).collect();
+    let labels = Labels::new(labels, (by.0 == "user").then_some(question.arch()));
     let by = match &by.0[..] {
         "file" => By::File,
         "directory" => By::Directory,
         "process" => By::Process,
         "comm" => By::Comm,
-        "label" => By::Label(labels),
+        "label" | "user" => By::Label(labels),
         "" => By::One,
         other => return Err(PyValueError::new_err(format!("by what? {other}"))),
     };
@@ -153,7 +156,7 @@ pub fn groups<'py>(
     if groups.again() {
         (info, counts, _) = question.tell(py, &mut groups)?;
     }
-    let pathless = groups.pathless;
+    let (pathless, inherited) = (groups.pathless, groups.inherited);
     let listed = py.detach(|| groups.finish(order, listing.1));
     let rows = listed.groups.into_iter();
     let rows = rows.map(|(key, group)| RequestGroup::new(Some(key), group, 0));
@@ -162,6 +165,7 @@ pub fn groups<'py>(
     let answer = Answer {
         groups: rows.chain(others).collect(),
         pathless,
+        inherited,
         full: listed.full,
     };
     Told::new(&info, counts, answer).python(py)

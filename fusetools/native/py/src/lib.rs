@@ -333,7 +333,7 @@ struct Scan<'a> {
     /// Events of the recording, with their numbers of samples.
     events: Vec<(&'a str, u64)>,
     series: &'a [Series],
-    /// Processes that made requests.
+    /// Processes that made requests, and those that made these processes.
     callers: &'a [i32],
 }
 

@@ -60,6 +60,8 @@ fn stack_of(layer: Layer) -> usize {
 
 /// Maximum number of function_graph's functions, by address: no genuine recording has more.
 const MOST_FUNCTIONS: usize = 1 << 16;
+/// Maximum number of processes whose parent is known.
+const MOST_PARENTS: usize = 1 << 20;
 
 pub struct Analysis {
     arch: Arch,
@@ -77,7 +79,10 @@ pub struct Analysis {
     /// Threads and functions that they entered or left, if calls may have begun before the recording.
     entered: FxHashSet<(i32, u32)>,
     counts: RequestCounts,
+    /// Processes that made requests, and those that made these processes.
     callers: FxHashSet<i32>,
+    /// Process that made a process, while recorded.
+    parents: FxHashMap<i32, i32>,
     /// Observer of each request.
     stitch: Option<Box<Stitch>>,
     /// Requests of selected callers on mounts that are unknown so far, by `Story::id`.
@@ -234,6 +239,7 @@ impl Analysis {
             entered: FxHashSet::default(),
             counts: RequestCounts::default(),
             callers: FxHashSet::default(),
+            parents: FxHashMap::default(),
             stitch,
             undecided: FxHashSet::default(),
             now: 0,
@@ -283,8 +289,15 @@ impl Analysis {
                 }
             }
             Side::Fork {
-                tid, ptid, time, ..
+                pid,
+                ppid,
+                tid,
+                ptid,
+                time,
             } => {
+                if pid != ppid && self.parents.len() < MOST_PARENTS {
+                    self.parents.insert(*pid, *ppid);
+                }
                 self.forget_task(*tid, *time);
                 if let Some(tree) = &mut self.tree {
                     tree.fork(*tid, *ptid);

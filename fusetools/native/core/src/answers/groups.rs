@@ -5,11 +5,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::answers::outcomes::Outcome;
 use crate::answers::stages::Durations;
 use crate::cost::Cost;
+use crate::events::{Ev, Role, Side};
+use crate::operations::Arch;
 use crate::requests::filters::Filters;
 use crate::requests::named::{path, Known, Listener};
 use crate::requests::names::{Names, Path};
@@ -25,10 +27,91 @@ pub enum By {
     /// Name of the calling thread.
     Comm,
     /// Label of the calling process.
-    Label(FxHashMap<i32, Arc<str>>),
+    Label(Labels),
     /// All requests are of one group.
     One,
 }
+
+/// Labels of processes. A process without one has that of the process that made it, unless that gives its children other
+/// ones (a batch system, init).
+#[derive(Default)]
+pub struct Labels {
+    noted: FxHashMap<i32, Arc<str>>,
+    inherited: FxHashMap<i32, Inherited>,
+    /// Processes that made one with another label than theirs.
+    managers: FxHashSet<i32>,
+    /// The labels are users, which a system call can change.
+    users: Option<Arch>,
+}
+
+struct Inherited {
+    label: Arc<str>,
+    /// The process's system calls are recorded.
+    calls: bool,
+}
+
+impl Labels {
+    /// `noted`: labels by process. `users`: they are users on a machine of this kind.
+    pub fn new(noted: FxHashMap<i32, Arc<str>>, users: Option<Arch>) -> Labels {
+        Labels {
+            noted,
+            users,
+            ..Labels::default()
+        }
+    }
+
+    /// Return the label of a process, and whether it is inherited.
+    fn of(&self, pid: i32) -> Option<(&Arc<str>, bool)> {
+        if let Some(label) = self.noted.get(&pid) {
+            return Some((label, false));
+        }
+        let inherited = self.inherited.get(&pid)?;
+        let sure = self.users.is_none() || inherited.calls;
+        sure.then_some((&inherited.label, true))
+    }
+
+    fn side(&mut self, record: &Side) {
+        let Side::Fork { pid, ppid, .. } = record else {
+            return;
+        };
+        if pid == ppid {
+            return;
+        }
+        if let Some(own) = self.noted.get(pid) {
+            if self.noted.get(ppid).is_some_and(|label| label != own) {
+                self.managers.insert(*ppid);
+            }
+            return;
+        }
+        // Another process may have had this number.
+        self.inherited.remove(pid);
+        if *ppid == INIT || self.managers.contains(ppid) || self.inherited.len() >= MOST_PROCESSES {
+            return;
+        }
+        let label = self.of(*ppid).map(|(label, _)| label.clone());
+        // A process in no job may begin one.
+        if let Some(label) = label.filter(|label| !label.is_empty()) {
+            let calls = false;
+            self.inherited.insert(*pid, Inherited { label, calls });
+        }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        let (Some(arch), Role::SysEnter) = (self.users, role) else {
+            return;
+        };
+        if let Some(inherited) = self.inherited.get_mut(&ev.pid) {
+            inherited.calls = true;
+            if arch.changes_user(ev.v[0]) {
+                self.inherited.remove(&ev.pid);
+            }
+        }
+    }
+}
+
+/// Maximum number of processes with an inherited label; further ones have none.
+const MOST_PROCESSES: usize = 1 << 20;
+const INIT: i32 = 1;
 
 /// A group's name, or why it has none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,6 +257,8 @@ pub struct Groups {
     learned: Option<Names>,
     /// Number of requests skipped because their paths are unknown.
     pub pathless: u64,
+    /// Number of requests of processes whose label is inherited.
+    pub inherited: u64,
     /// A path is not complete, and may be at the recording's end.
     undecided: bool,
     groups: FxHashMap<Key, Group>,
@@ -199,6 +284,7 @@ impl Groups {
             cost: filters.less(),
             learned: None,
             pathless: 0,
+            inherited: 0,
             undecided: false,
             groups: FxHashMap::default(),
             others: None,
@@ -211,7 +297,7 @@ impl Groups {
         if again {
             self.groups.clear();
             self.others = None;
-            (self.pathless, self.undecided) = (0, false);
+            (self.pathless, self.inherited, self.undecided) = (0, 0, false);
         }
         again
     }
@@ -269,9 +355,13 @@ impl Groups {
                 "" => Key::NoCaller,
                 comm => text(comm),
             },
-            By::Label(labels) => labels
-                .get(&story.pid)
-                .map_or(Key::NoLabel, |label| Key::Text(label.clone())),
+            By::Label(labels) => {
+                let Some((label, inherited)) = labels.of(story.pid) else {
+                    return Key::NoLabel;
+                };
+                self.inherited += u64::from(inherited);
+                Key::Text(label.clone())
+            }
         }
     }
 
@@ -314,6 +404,18 @@ impl Listener for Groups {
         group.add(known, self.cost);
         if matches!(self.by, By::Process) && *group.comm != *known.comm() {
             group.comm = known.comm().into();
+        }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        if let By::Label(labels) = &mut self.by {
+            labels.event(ev, role);
+        }
+    }
+
+    fn side(&mut self, record: &Side) {
+        if let By::Label(labels) = &mut self.by {
+            labels.side(record);
         }
     }
 
@@ -360,6 +462,79 @@ mod tests {
         let hist = others.whole.durations.hist();
         assert_eq!((hist.count(), hist.max()), (30, Some(10)));
         assert!(!listed.full);
+    }
+
+    fn fork(pid: i32, ppid: i32) -> Side {
+        Side::Fork {
+            time: 0,
+            pid,
+            tid: pid,
+            ppid,
+            ptid: ppid,
+        }
+    }
+
+    fn enters(pid: i32, number: u64) -> Ev {
+        Ev {
+            time: 0,
+            pid,
+            tid: pid,
+            kind: 0,
+            cpu: 0,
+            v: [number, 0, 0, 0],
+        }
+    }
+
+    #[test]
+    fn a_process_has_the_label_of_the_one_that_made_it() {
+        let noted = [(5, "one"), (2, "two"), (6, ""), (1, "init"), (7, "seven")];
+        let noted = noted
+            .into_iter()
+            .map(|(pid, label)| (pid, label.into()))
+            .collect();
+        let mut labels = Labels::new(noted, None);
+        let forks = [
+            (10, 5),
+            (11, 10),
+            (12, 2),
+            (13, 99),
+            (5, 5),
+            (14, 6),
+            (15, 1),
+            (16, 7),
+        ];
+        for (pid, ppid) in [&forks[..], &[(2, 7), (17, 7)]].concat() {
+            labels.side(&fork(pid, ppid));
+        }
+        let of = |labels: &Labels, pid| labels.of(pid).map(|(of, own)| (of.to_string(), own));
+        let label = |text: &str, inherited| Some((text.to_owned(), inherited));
+        assert_eq!(of(&labels, 11), label("one", true));
+        assert_eq!(of(&labels, 12), label("two", true));
+        assert_eq!(of(&labels, 2), label("two", false));
+        assert_eq!(of(&labels, 16), label("seven", true));
+        // Made by an unknown one, by one in no job, by init, by one whose child has another label.
+        for pid in [13, 14, 15, 17] {
+            assert_eq!(of(&labels, pid), None, "{pid}");
+        }
+        // Another process has this number later, made by an unknown one.
+        labels.side(&fork(11, 99));
+        assert_eq!(of(&labels, 11), None);
+    }
+
+    #[test]
+    fn a_user_is_inherited_until_a_system_call_changes_it() {
+        let noted = FxHashMap::from_iter([(5, "ann".into())]);
+        let mut labels = Labels::new(noted, Some(Arch::X86_64));
+        labels.side(&fork(10, 5));
+        // Its system calls may not be recorded.
+        assert!(labels.of(10).is_none());
+        labels.event(&enters(10, 0), Role::SysEnter);
+        assert!(labels.of(10).is_some_and(|(_, inherited)| inherited));
+        labels.event(&enters(10, 117), Role::SysEnter);
+        labels.event(&enters(10, 0), Role::SysEnter);
+        labels.side(&fork(11, 10));
+        labels.event(&enters(11, 0), Role::SysEnter);
+        assert!(labels.of(10).is_none() && labels.of(11).is_none());
     }
 
     #[test]

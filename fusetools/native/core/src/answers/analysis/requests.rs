@@ -19,8 +19,9 @@ impl Analysis {
         self.replied_to(story);
         let begin = story.at(Mark::Begin);
         self.counts.add(story);
-        if story.pid >= 0 {
-            self.callers.insert(story.pid);
+        let mut caller = Some(story.pid).filter(|pid| *pid >= 0);
+        while let Some(pid) = caller.filter(|pid| self.callers.insert(*pid)) {
+            caller = self.parents.get(&pid).copied();
         }
         let cut = self.filters.less().map(|cost| Cut::new(story).less(cost));
         let taken = |from, to| cut.map_or(0, |cut| cut.taken(from, to));

@@ -78,7 +78,7 @@ pub struct Answer {
     /// Series with anything in them, by layer, function and operation.
     pub series: Vec<Series>,
     pub requests: RequestCounts,
-    /// Processes that made requests.
+    /// Processes that made requests, and those that made these processes.
     pub callers: Vec<i32>,
     pub columns: Option<Columns>,
     pub tree: Option<Tree>,
