@@ -129,6 +129,9 @@ class Code(str, Enum):
     REPLAY_HANDED = "replay_handed"
     REPLAY_LOCK = "replay_lock"
     REPLAY_DEVIATES = "replay_deviates"
+    REPLAY_LIMIT = "replay_limit"
+    REPLAY_WRITES = "replay_writes"
+    REPLAY_STACKS = "replay_stacks"
 
     # Requests that belong to no group that has a name
     NO_PATH = "no_path"
@@ -1158,11 +1161,32 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"a replay without a change deviates by {words['deviation_share']} from the recording"
         ),
     ),
+    Code.REPLAY_LIMIT: (
+        _REPLAY,
+        lambda words: "the recording does not hold the mount's max_background",
+    ),
+    Code.REPLAY_WRITES: (
+        _REPLAY,
+        lambda words: (
+            f"the kernel wrote dirty pages in {words.counted('requests', 'asynchronous request')}; "
+            "the recording does not show since when they waited in its background list"
+        ),
+    ),
+    Code.REPLAY_STACKS: (
+        _REPLAY,
+        lambda words: (
+            f"callers slept during {words.counted('requests', 'read')} without a recorded stack: "
+            "for the answer or for the page cache, which reads in the background"
+        ),
+    ),
     Code.NO_PATH: ("path not recorded", lambda words: "no recorded lookup leads to the file"),
     Code.NO_CALLER: ("caller not recorded", lambda words: "no event shows who made the request"),
     Code.NOT_NOTED: (
         "process not known",
-        lambda words: "it ended before record noted its user, cgroup and job",
+        lambda words: (
+            "it ended before record noted its user, cgroup and job, and the process that "
+            "started it does not tell"
+        ),
     ),
     Code.NO_JOB: ("no job", lambda words: "neither its cgroup nor its environment names one"),
     Code.NO_HOST: ("host not recorded", lambda words: "the recording does not name its host"),

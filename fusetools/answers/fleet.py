@@ -373,7 +373,7 @@ class Fleet:
                     slowest=None,
                 )
             )
-        return Groups(by, order, tuple(groups), False, None, False, self.facts())
+        return Groups(by, order, tuple(groups), False, None, 0, False, self.facts())
 
     def diff(self, a: str = "", b: str = "") -> Differences:
         """Compare the requests of two dates; default: of the last two that are recorded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusetools import core
 from fusetools.answers.filters import Filters
@@ -18,50 +18,55 @@ from fusetools.results.whatif import MountReplay, OperationReplay, WhatIf
 # Limits that a replay can change, in the order of the core's arguments.
 THREADS = "threads"
 TIMEOUTS = ("entry_timeout", "attr_timeout", "negative_timeout")
-_MAX_THREADS = 1 << 16
+BACKGROUND = "max_background"
+_COUNTS = {THREADS: "threads", BACKGROUND: "requests"}
+_MOST = 1 << 16
+_STACKS = "fusetools record --detail stacks"
 _MAX_SECONDS = 1 << 30
 # Largest deviation of the replay without a change from the recording, as a share.
 _DEVIATES = 0.25
 
 
-def parse(settings: Sequence[str]) -> tuple[int, int, int, int]:
-    """Return threads and the timeouts in ns, 0 for what stays. Error: unknown or invalid."""
-    values = dict.fromkeys((THREADS, *TIMEOUTS), 0)
+def parse(settings: Sequence[str]) -> tuple[int, int, int, int, int]:
+    """Return threads, the timeouts in ns, and max_background, 0 for what stays.
+
+    Error: unknown or invalid."""
+    values = dict.fromkeys((THREADS, *TIMEOUTS, BACKGROUND), 0)
     example = "fusetools whatif threads=8"
     for setting in settings:
         name, _, value = setting.partition("=")
-        if name == "max_background":
-            raise Error(
-                f"cannot replay with {setting}",
-                "a recording does not show when a request is put on the background list: set the "
-                "limit, record again, and compare with fusetools diff",
-                f"echo {value or 'LIMIT'} > /sys/fs/fuse/connections/CONNECTION/max_background",
-            )
         if name not in values:
             why = f"it is none of {', '.join(values)}"
             raise Error(f"{name or setting!r} cannot be changed in a replay", why, example)
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
             raise Error(f"{setting} has no number", f"{name}=NUMBER is needed", example)
         number = float(value)
-        if name == THREADS and not (number.is_integer() and 1 <= number <= _MAX_THREADS):
-            raise Error(f"{setting} is no number of threads", f"1 to {_MAX_THREADS}", example)
+        if name in _COUNTS and not (number.is_integer() and 1 <= number <= _MOST):
+            raise Error(f"{setting} is no number of {_COUNTS[name]}", f"1 to {_MOST}", example)
         if not 0 < number <= _MAX_SECONDS:
             raise Error(f"{setting} is no number of seconds", "a number above 0 is needed", example)
-        values[name] = int(number) if name == THREADS else round(number * 1e9)
-    threads, entry, attributes, negative = values.values()
-    return threads, entry, attributes, negative
+        values[name] = int(number) if name in _COUNTS else round(number * 1e9)
+    threads, entry, attributes, negative, background = values.values()
+    return threads, entry, attributes, negative, background
 
 
 def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
     """Replay the requests with other limits. ``settings``: NAME=NUMBER each."""
     change = parse(settings)
     query = RequestQuery(source)
-    answer, facts = query(core.native.whatif, filters, change)
+    if change[-1] and source.detail == "stacks":
+        query.probes = source.with_stacks(source.catalogue.named())
+    limits = {
+        mount.connection: mount.limits[BACKGROUND]
+        for mount in source.session.mounts
+        if mount.connection is not None and mount.limits.get(BACKGROUND)
+    }
+    answer, facts = query(core.native.whatif, filters, change, limits)
     locked = change[0] > 0 and any(
         finding.reason.code == Code.DAEMON_LOCK for finding in why(source, filters).findings
     )
     mounts = tuple(
-        _mount(mount_of(query.names, of["connection"]), of, change[0], locked)
+        _mount(mount_of(query.names, of["connection"]), of, change, locked, limits)
         for of in answer["mounts"]
         if of["requests"] or of["left_out"]
     )
@@ -69,13 +74,19 @@ def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
     return WhatIf(mounts, tuple(settings), answer["cpus"], facts)
 
 
-def _mount(name: str, of: core.native.MountReplays, threads: int, locked: bool) -> MountReplay:
+def _mount(
+    name: str,
+    of: core.native.MountReplays,
+    change: tuple[int, int, int, int, int],
+    locked: bool,
+    limits: Mapping[int, int],
+) -> MountReplay:
     recorded = of["recorded"]["waited"]
     best = _best(of)
     scales = [recorded / same["waited"] if same["waited"] else 1.0 for same in of["same"]]
     estimates = [round(scale * changed["waited"]) for scale, changed in zip(scales, of["changed"])]
     bounds = [*estimates, *(changed["waited"] for changed in of["changed"])]
-    unknown = _unknown(of, threads, locked)
+    unknown = _unknown(of, change, locked, limits)
     after = {operation: ns for operation, (_, ns) in of["changed"][best]["operations"].items()}
     rows = (
         OperationReplay(operation, requests, ns, round(after.get(operation, 0) * scales[best]))
@@ -94,13 +105,27 @@ def _mount(name: str, of: core.native.MountReplays, threads: int, locked: bool) 
         waited_ns=None if unknown else estimates[best],
         low_ns=None if unknown else min(bounds),
         high_ns=None if unknown else max(bounds),
+        no_cpu_ns=None if unknown else of["changed"][best]["no_cpu"],
+        max_background=limits.get(of["connection"] or -1),
         operations=() if unknown else tuple(sorted(rows, key=lambda row: -row.recorded_ns)),
         unknown=unknown,
     )
 
 
-def _unknown(of: core.native.MountReplays, threads: int, locked: bool) -> Reason | None:
+def _unknown(
+    of: core.native.MountReplays,
+    change: tuple[int, int, int, int, int],
+    locked: bool,
+    limits: Mapping[int, int],
+) -> Reason | None:
     """Return why there is no estimate."""
+    threads, *_, background = change
+    if background and of["connection"] not in limits:
+        return Reason(Code.REPLAY_LIMIT)
+    if background and of["writes"]:
+        return Reason(Code.REPLAY_WRITES, {}, {"requests": of["writes"]})
+    if background and of["unsure"]:
+        return Reason(Code.REPLAY_STACKS, {}, {"requests": of["unsure"]}, _STACKS)
     if not of["recorded"]["waited"]:
         return Reason(Code.REPLAY_EMPTY, {}, {"requests": of["requests"] + of["left_out"]})
     if threads and 2 * of["ring"] > of["requests"]:

@@ -41,7 +41,7 @@ COMMANDS = {
     "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
     "cache": "Print what the kernel's caches save: calls without a request, what is asked or read "
     "again.",
-    "whatif": "Print how long callers would wait with more threads, or with longer timeouts.",
+    "whatif": "Print how long callers would wait with more threads or other limits.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "flame": "Draw a flame graph: what ran, what was waited for, or both across requests.",
     "diff": "Compare two recordings: calls and latency side by side.",

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def command(
     settings: tuple[str, ...], path: str, as_json: bool, **options: Unpack[FilterOptions]
 ) -> None:
-    """Print how long callers would wait with more threads, or with longer timeouts.
+    """Print how long callers would wait with more threads or other limits.
 
-    NAME is threads (of the daemon), or attr_timeout, entry_timeout or negative_timeout (in
-    seconds). The recorded requests are replayed in a simulation.
+    NAME is threads (of the daemon), max_background (asynchronous requests in flight), or
+    attr_timeout, entry_timeout or negative_timeout (in seconds). The recorded requests are replayed
+    in a simulation.
     """
     result = opened(path).whatif(settings, filters=filters(options))
     if as_json:

@@ -29,7 +29,9 @@ class MountReplay:
     them. ``saved``: number of requests that the changed timeouts save. ``recorded_ns``: time that
     callers waited. ``replayed_ns``: the same in a replay without a change, which shows how well the
     model fits. ``waited_ns``: estimate with the change; it lies between ``low_ns`` and ``high_ns``
-    if the daemon needs as long for each request as recorded. ``unknown``: why there is no estimate.
+    if the daemon needs as long for each request as recorded. ``no_cpu_ns``: time in which the
+    daemon's threads would have a request and lack a CPU. ``max_background``: the recorded limit,
+    None if unknown. ``unknown``: why there is no estimate.
     """
 
     mount: str
@@ -43,6 +45,8 @@ class MountReplay:
     waited_ns: Ns | None
     low_ns: Ns | None
     high_ns: Ns | None
+    no_cpu_ns: Ns | None
+    max_background: int | None
     operations: tuple[OperationReplay, ...]
     unknown: Reason | None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import fusetools
 from fusetools.answers import whatif
 from fusetools.errors import Error
 from fusetools.reasons import Code
+from fusetools.render.text.whatif import render
+from fusetools.results.whatif import WhatIf
 
+CHANGE = (4, 0, 0, 0, 0)
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
 
 def replay(waited: int) -> dict[str, Any]:
-    return {"waited": waited, "operations": {"read": (10, waited)}}
+    return {"waited": waited, "no_cpu": 7, "operations": {"read": (10, waited)}}
 
 
 def mount(**more: Any) -> Any:
@@ -28,6 +32,8 @@ def mount(**more: Any) -> Any:
         "left_out": 0,
         "handed": 0,
         "ring": 0,
+        "writes": 0,
+        "unsure": 0,
         "threads": 1,
         "callers": 4,
         "saved": 0,
@@ -39,7 +45,7 @@ def mount(**more: Any) -> Any:
 
 
 def test_the_estimate_is_the_model_that_fits_best() -> None:
-    row = whatif._mount("/mnt", mount(), 4, False)
+    row = whatif._mount("/mnt", mount(), CHANGE, False, {})
     assert (row.waited_ns, row.replayed_ns) == (250, 1000)
     # The other model says half of the recorded time.
     assert (row.low_ns, row.high_ns) == (250, 500)
@@ -61,13 +67,15 @@ def test_the_estimate_is_the_model_that_fits_best() -> None:
 def test_no_estimate_where_the_model_does_not_hold(
     change: dict[str, Any], locked: bool, code: Code
 ) -> None:
-    row = whatif._mount("/mnt", mount(**change), 4, locked)
+    row = whatif._mount("/mnt", mount(**change), CHANGE, locked, {})
     assert row.unknown is not None and row.unknown.code is code
     assert (row.waited_ns, row.low_ns, row.high_ns, row.operations) == (None, None, None, ())
 
 
 def test_timeouts_need_no_known_threads() -> None:
-    assert whatif._mount("/mnt", mount(handed=1, ring=10), 0, False).unknown is None
+    assert (
+        whatif._mount("/mnt", mount(handed=1, ring=10), (0, 1, 1, 1, 0), False, {}).unknown is None
+    )
 
 
 def test_a_recording_replayed_without_a_change_equals_it() -> None:
@@ -109,7 +117,17 @@ def test_text_and_json_have_the_same_figures(run: Invoke) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["threads", "threads=", "threads=0", "threads=1.5", "speed=2", "attr_timeout=0", "=1"],
+    [
+        "threads",
+        "threads=",
+        "threads=0",
+        "threads=1.5",
+        "max_background=0",
+        "max_background=1.5",
+        "speed=2",
+        "attr_timeout=0",
+        "=1",
+    ],
 )
 def test_a_wrong_setting_is_an_error_with_an_example(setting: str) -> None:
     with pytest.raises(Error) as error:
@@ -117,7 +135,26 @@ def test_a_wrong_setting_is_an_error_with_an_example(setting: str) -> None:
     assert error.value.fix == "fusetools whatif threads=8"
 
 
-def test_max_background_cannot_be_replayed() -> None:
-    with pytest.raises(Error, match="max_background") as error:
-        whatif.parse(["max_background=64"])
-    assert "background list" in error.value.why
+@pytest.mark.parametrize(
+    ("change", "limits", "code"),
+    [
+        ({}, {}, Code.REPLAY_LIMIT),
+        ({"writes": 3}, {5: 12}, Code.REPLAY_WRITES),
+        ({"unsure": 3}, {5: 12}, Code.REPLAY_STACKS),
+        ({"same": [replay(700), replay(1300)]}, {5: 12}, Code.REPLAY_DEVIATES),
+    ],
+)
+def test_no_estimate_where_the_background_list_is_not_recorded(
+    change: dict[str, Any], limits: dict[int, int], code: Code
+) -> None:
+    row = whatif._mount("/mnt", mount(**change), whatif.parse(["max_background=64"]), False, limits)
+    assert row.unknown is not None and row.unknown.code is code and row.waited_ns is None
+    assert whatif._mount("/mnt", mount(), (0, 0, 0, 0, 64), False, {5: 12}).waited_ns == 250
+
+
+def test_a_limit_by_cpus_is_printed() -> None:
+    row = whatif._mount("/mnt", mount(), CHANGE, False, {})
+    facts = fusetools.open(DEMO).whatif(["threads=2"]).facts
+    for no_cpu, said in ((7, False), (100, True)):
+        result = WhatIf((replace(row, no_cpu_ns=no_cpu),), ("threads=4",), 2, facts)
+        assert ("CPUs are the limit: for 100 ns of that time" in render(result)) == said

@@ -1,5 +1,6 @@
 //! Replays of requests with other limits.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fusetools_core::answers::whatif::{Change, Requests, WhatIf};
@@ -17,23 +18,27 @@ struct Mounts {
     cpus: Option<usize>,
 }
 
-/// `change`: threads (0: as recorded), and timeouts in ns of names, attributes and absent names (0: as recorded).
+/// `change`: threads, timeouts in ns of names, attributes and absent names, and asynchronous requests in flight; 0: as
+/// recorded. `limits`: the recorded number of the latter, by connection.
 #[pyfunction]
 pub fn whatif<'py>(
     py: Python<'py>,
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-    change: (usize, u64, u64, u64),
+    change: (usize, u64, u64, u64, usize),
+    limits: HashMap<u64, usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let (threads, entry, attributes, negative) = change;
-    let mut requests = Requests::new(Change {
+    let (threads, entry, attributes, negative, background) = change;
+    let change = Change {
         threads,
         entry,
         attributes,
         negative,
-    });
+        background,
+    };
+    let mut requests = Requests::new(change, limits.into_iter().collect());
     let (info, counts, _) = question.tell(py, &mut requests)?;
     let cpus = question.cpus();
     let mounts = py.detach(|| requests.finish(cpus.unwrap_or(0)));

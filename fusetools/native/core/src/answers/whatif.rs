@@ -5,23 +5,35 @@
 //! parent's other children: a shell's commands follow each other. A request needs one of the daemon's threads, then a CPU for as long as it ran on one, then the time in
 //! which it was blocked. The recorded order within a chain stays, the times are new. The simulation finds the time in
 //! the queue.
+//!
+//! With a limit of asynchronous requests, a caller also waits for room for one more, and for the page that such a request
+//! brings: the thread that ended the request wakes the caller up.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::answers::told::known;
 use crate::answers::why::Asked;
-use crate::events::{Side, ABSENT};
+use crate::events::{Ev, Role, Side, ABSENT};
 use crate::operations::Operation;
 use crate::requests::named::{Known, Listener};
 use crate::requests::names::Names;
-use crate::requests::stitch::{Fate, Mark, Story};
+use crate::requests::stitch::{Fate, Mark, Story, BLOCKED, PAGE};
 
 /// Maximum number of requests of a recording that are replayed; later ones are not.
 const MOST_JOBS: usize = 1 << 22;
+
+/// Maximum number of sleeps of threads that are kept; of later ones it is unknown what they were for.
+const MOST_SLEEPS: usize = 1 << 22;
+
+/// One part in so many of the requests' time may be waits for a thread, by chance.
+const FEW_WAIT: u64 = 20;
+
+/// TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 8 | 16;
 
 /// Maximum number of a thread's ancestors among whose descendants the request before its first is looked for.
 const MOST_ANCESTORS: usize = 8;
@@ -35,6 +47,8 @@ pub struct Change {
     pub entry: u64,
     pub attributes: u64,
     pub negative: u64,
+    /// Asynchronous requests in flight; 0: as recorded, whatever that is.
+    pub background: usize,
 }
 
 impl Change {
@@ -58,6 +72,8 @@ impl Change {
 pub struct Replayed {
     /// Time in ns that callers waited for requests, from the request until they run again.
     pub waited: u64,
+    /// Time in ns that the daemon's threads had a request and lacked a CPU.
+    pub no_cpu: u64,
     /// Time in ns from the first request to the end of the last.
     #[serde(skip)]
     pub lasted: u64,
@@ -77,6 +93,9 @@ pub struct WhatIf {
     /// Requests answered by another thread than their reader; through io_uring, whose threads belong to CPUs.
     pub handed: u64,
     pub ring: u64,
+    /// Asynchronous writes. Reads of which it is unknown whether they count as asynchronous.
+    pub writes: u64,
+    pub unsure: u64,
     /// Threads that served, and threads that called.
     pub threads: usize,
     pub callers: usize,
@@ -95,13 +114,25 @@ struct Job {
     operation: Operation,
     waits: bool,
     saved: bool,
+    /// It counts as asynchronous in the kernel, even if its caller waits for it.
+    limited: bool,
+    /// The kernel makes it without waiting for room.
+    forced: bool,
+    /// Its caller slept, for the answer or for a page.
+    unsure: bool,
+    /// No request, but a wait for the page that this one brings.
+    page: Option<u32>,
+    /// When its caller makes it, and when the kernel does.
     begin: u64,
+    sent: u64,
     /// Its end, and when its caller ran again.
     end: u64,
     runs: u64,
     /// When a thread took it, and which.
     taken: u64,
     thread: i32,
+    /// Thread that answered it.
+    replier: i32,
     /// Time on a CPU and blocked, while the thread had it.
     cpu: u64,
     blocked: u64,
@@ -109,6 +140,8 @@ struct Job {
     runnable: u64,
     /// Part of the queue's time in which a sleeping thread woke up; ABSENT if unknown.
     asleep: u64,
+    /// Part of it in which the thread was busy with another request.
+    no_thread: u64,
     /// Time of the thread with it after its end.
     after: u64,
     /// Idle time of the caller up to its begin, and when it runs again; ABSENT if unknown.
@@ -126,6 +159,85 @@ struct Mount {
     left_out: u64,
     handed: u64,
     ring: u64,
+    writes: u64,
+}
+
+/// A thread's sleep that ended because another one ended a request.
+struct Woken {
+    tid: i32,
+    off: u64,
+    on: u64,
+    /// The other thread, and the time of that end.
+    by: (i32, u64),
+}
+
+/// Sleeps of threads. Times in ns.
+#[derive(Default)]
+struct Sleeps {
+    /// Threads that sleep now, since when.
+    off: FxHashMap<i32, u64>,
+    /// Request that each thread ended last in its current system call.
+    ended: FxHashMap<i32, u64>,
+    waking: FxHashMap<i32, (i32, u64)>,
+    woken: Vec<Woken>,
+    /// Sleeps of each thread, in their order; their number.
+    all: FxHashMap<i32, Vec<(u64, u64)>>,
+    count: usize,
+}
+
+impl Sleeps {
+    fn event(&mut self, ev: &Ev, role: Role) {
+        match role {
+            Role::End => {
+                self.ended.insert(ev.tid, ev.time);
+            }
+            Role::SysEnter | Role::SysExit | Role::Sent => {
+                self.ended.remove(&ev.tid);
+            }
+            Role::Waking if ev.v[1] == ABSENT || ev.v[1] & IN_INTERRUPT == 0 => {
+                if let Some(end) = self.ended.get(&ev.tid) {
+                    self.waking.insert(ev.v[0] as i32, (ev.tid, *end));
+                }
+            }
+            Role::Switch => {
+                let [prev, _, next, _] = ev.v;
+                self.out(prev as i32, ev.time);
+                self.back(next as i32, ev.time);
+            }
+            _ => {}
+        }
+    }
+
+    fn out(&mut self, tid: i32, time: u64) {
+        if tid > 0 {
+            self.off.entry(tid).or_insert(time);
+        }
+    }
+
+    fn back(&mut self, tid: i32, on: u64) {
+        let by = self.waking.remove(&tid);
+        let Some(off) = self.off.remove(&tid) else {
+            return;
+        };
+        if self.count >= MOST_SLEEPS {
+            return;
+        }
+        self.count += 1;
+        self.all.entry(tid).or_default().push((off, on));
+        if let Some(by) = by {
+            self.woken.push(Woken { tid, off, on, by });
+        }
+    }
+
+    /// Return the time that a thread was off the CPUs between two times.
+    fn between(&self, tid: i32, from: u64, to: u64) -> u64 {
+        let all = self.all.get(&tid).map_or(&[][..], |all| all);
+        let first = all.partition_point(|(_, on)| *on <= from);
+        let within = all[first..].iter().take_while(|(off, _)| *off < to);
+        within
+            .map(|(off, on)| (*on).min(to) - (*off).max(from))
+            .sum()
+    }
 }
 
 /// Collector of the requests.
@@ -137,11 +249,15 @@ pub struct Requests {
     nodes: FxHashMap<(u64, u64), u32>,
     /// Thread that made a thread.
     parents: FxHashMap<i32, i32>,
+    /// Only for a limit of asynchronous requests.
+    sleeps: Option<Sleeps>,
+    /// The recorded limit by connection.
+    limits: FxHashMap<u64, usize>,
 }
 
 impl Requests {
-    /// Start without requests.
-    pub fn new(change: Change) -> Requests {
+    /// Start without requests. `limits`: of asynchronous requests, by connection.
+    pub fn new(change: Change, limits: FxHashMap<u64, usize>) -> Requests {
         Requests {
             change,
             mounts: BTreeMap::new(),
@@ -149,6 +265,8 @@ impl Requests {
             asked: Asked::default(),
             nodes: FxHashMap::default(),
             parents: FxHashMap::default(),
+            sleeps: (change.background > 0).then(Sleeps::default),
+            limits,
         }
     }
 
@@ -182,7 +300,14 @@ impl Requests {
         let mounts = std::mem::take(&mut self.mounts);
         let mut rows: Vec<WhatIf> = mounts
             .into_iter()
-            .map(|(connection, mount)| mount.replay(connection, self.change, cpus))
+            .map(|(connection, mut mount)| {
+                let recorded = self.limits.get(&connection).copied().unwrap_or(0);
+                let sleeps = self.sleeps.as_ref().filter(|_| recorded > 0);
+                if let Some(sleeps) = sleeps {
+                    mount.add_pages(sleeps);
+                }
+                mount.replay(connection, self.change, recorded, cpus, sleeps)
+            })
             .collect();
         rows.sort_by_key(|row| Reverse(row.requests));
         rows
@@ -197,6 +322,7 @@ impl Listener for Requests {
         let mount = self.mounts.entry(story.connection).or_default();
         mount.handed += u64::from(story.handed);
         mount.ring += u64::from(story.ring);
+        mount.writes += u64::from(story.operation.name() == "write" && !story.waits);
         match Job::new(story) {
             Some(mut job) if self.jobs < MOST_JOBS => {
                 let next = mount.chains.len() as u32;
@@ -213,15 +339,61 @@ impl Listener for Requests {
     }
 
     fn side(&mut self, record: &Side) {
-        if let Side::Fork { tid, ptid, .. } = record {
-            self.parents.insert(*tid, *ptid);
+        match (record, &mut self.sleeps) {
+            (Side::Fork { tid, ptid, .. }, _) => {
+                self.parents.insert(*tid, *ptid);
+            }
+            (Side::Switch { time, tid, out, .. }, Some(sleeps)) => match out {
+                true => sleeps.out(*tid, *time),
+                false => sleeps.back(*tid, *time),
+            },
+            _ => {}
         }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        if let Some(sleeps) = &mut self.sleeps {
+            sleeps.event(ev, role);
+        }
+    }
+
+    fn wants_calls(&self) -> bool {
+        self.sleeps.is_some()
     }
 
     fn end(&mut self, _names: &Names) {}
 }
 
 impl Job {
+    /// Return a job without times.
+    fn empty(operation: Operation) -> Job {
+        Job {
+            chain: 0,
+            operation,
+            waits: false,
+            saved: false,
+            limited: false,
+            forced: false,
+            unsure: false,
+            page: None,
+            begin: 0,
+            sent: 0,
+            end: 0,
+            runs: 0,
+            taken: 0,
+            thread: -1,
+            replier: -1,
+            cpu: 0,
+            blocked: 0,
+            runnable: 0,
+            asleep: 0,
+            no_thread: 0,
+            after: 0,
+            idle: [0; 2],
+            before: [0; 2],
+        }
+    }
+
     /// Return the job; None if it is unknown when a thread had it.
     fn new(story: &Story) -> Option<Job> {
         let (begin, read) = (story.at(Mark::Begin)?, story.at(Mark::Read)?);
@@ -246,20 +418,34 @@ impl Job {
             let idle = story.idle[mark as usize];
             idle.map_or(ABSENT, |idle| idle.blocked + idle.runnable)
         };
+        let waits = story.waits && story.fate == Fate::Matched;
+        let roomless = story.room != ABSENT;
+        let page = story.operation.name() == "read" && waits && story.slept == PAGE;
         Some(Job {
             chain: 0,
             operation: story.operation,
-            waits: story.waits && story.fate == Fate::Matched,
+            waits,
             saved: false,
-            begin,
+            limited: story.fate == Fate::Matched && (!waits || page || roomless),
+            forced: !waits && !matches!(story.operation.name(), "read" | "write"),
+            unsure: story.operation.name() == "read" && waits && story.slept == BLOCKED,
+            page: None,
+            begin: if roomless {
+                story.room.min(begin)
+            } else {
+                begin
+            },
+            sent: begin,
             end,
             runs,
             taken,
             thread: story.daemon_tid,
+            replier: story.replier,
             cpu: busy - runnable,
             blocked,
             runnable,
             asleep: story.asleep,
+            no_thread: known(story.no_thread),
             after: story
                 .at(Mark::CallbackReturn)
                 .map_or(0, |back| back.saturating_sub(end)),
@@ -272,22 +458,79 @@ impl Job {
     fn resumes(&self) -> u64 {
         match self.waits {
             true => self.runs,
-            false => self.begin,
+            false => self.sent,
         }
     }
 
     /// Return the time in ns that its caller waited for it.
     fn waited(&self) -> u64 {
-        match self.waits {
-            true => self.runs.saturating_sub(self.begin),
-            false => 0,
-        }
+        self.resumes().saturating_sub(self.begin)
     }
 }
 
 impl Mount {
-    fn replay(mut self, connection: u64, change: Change, cpus: usize) -> WhatIf {
-        self.jobs.sort_by_key(|job| (job.begin, job.end));
+    /// Add the callers' waits for pages, in place of those for the requests that brought them.
+    fn add_pages(&mut self, sleeps: &Sleeps) {
+        let mut rooms: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
+        for job in self.jobs.iter().filter(|job| job.begin < job.sent) {
+            rooms
+                .entry(job.chain)
+                .or_default()
+                .push((job.begin, job.sent));
+        }
+        rooms.values_mut().for_each(|rooms| rooms.sort_unstable());
+        let threads = self.jobs.iter().flat_map(|job| [job.thread, job.replier]);
+        let threads: FxHashSet<i32> = threads.collect();
+        let of = |job: &Job| (job.replier, job.end);
+        let reads = self.jobs.iter().enumerate();
+        let reads = reads.filter(|(_, job)| job.limited && job.operation.name() == "read");
+        let reads: FxHashMap<(i32, u64), u32> =
+            reads.map(|(at, job)| (of(job), at as u32)).collect();
+        for woken in &sleeps.woken {
+            let Some(&at) = reads.get(&woken.by) else {
+                continue;
+            };
+            if threads.contains(&woken.tid) {
+                continue;
+            }
+            let next = self.chains.len() as u32;
+            let chain = *self.chains.entry(woken.tid).or_insert(next);
+            if chain == next {
+                self.ancestors.push(Vec::new());
+            }
+            let rooms = rooms.get(&chain).map_or(&[][..], |rooms| rooms);
+            let before = &rooms[..rooms.partition_point(|(from, _)| *from <= woken.off)];
+            if before.last().is_some_and(|(_, to)| woken.off < *to) {
+                continue; // it waited for room
+            }
+            let job = &mut self.jobs[at as usize];
+            if job.chain == chain {
+                job.waits = false;
+            }
+            let (end, operation) = (job.end, job.operation);
+            self.jobs.push(Job {
+                chain,
+                page: Some(at),
+                begin: woken.off,
+                sent: woken.off,
+                end,
+                runs: woken.on,
+                waits: true,
+                ..Job::empty(operation)
+            });
+        }
+    }
+
+    fn replay(
+        mut self,
+        connection: u64,
+        change: Change,
+        recorded: usize,
+        cpus: usize,
+        sleeps: Option<&Sleeps>,
+    ) -> WhatIf {
+        self.sort();
+        let tids: FxHashMap<u32, i32> = self.chains.iter().map(|(tid, at)| (*at, *tid)).collect();
         let mut chains: Vec<Vec<u32>> = vec![Vec::new(); self.chains.len()];
         let first = self.jobs.first().map_or(0, |job| job.begin);
         let follows = self.follows(chains.len());
@@ -302,9 +545,13 @@ impl Mount {
             };
             let think = job.begin.saturating_sub(since);
             // A chain's first request comes when it did.
-            let idle = match before {
-                None => think,
-                Some(b) => {
+            let idle = match (before, sleeps) {
+                (None, _) => think,
+                (Some(_), Some(sleeps)) => {
+                    let tid = tids.get(&job.chain).copied().unwrap_or(-1);
+                    sleeps.between(tid, since, job.begin).min(think)
+                }
+                (Some(b), None) => {
                     let from = if b.waits { b.idle[1] } else { b.idle[0] };
                     match (from, job.idle[0]) {
                         (ABSENT, _) | (_, ABSENT) => 0,
@@ -315,7 +562,8 @@ impl Mount {
             chain.push(at as u32);
             self.jobs[at].before = [idle, think - idle];
         }
-        let mut threads: Vec<i32> = self.jobs.iter().map(|job| job.thread).collect();
+        let requests = self.jobs.iter().filter(|job| job.page.is_none());
+        let mut threads: Vec<i32> = requests.map(|job| job.thread).collect();
         threads.sort_unstable();
         threads.dedup();
         let mut followers: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
@@ -336,28 +584,72 @@ impl Mount {
             turnaround: turnarounds,
         };
         let served = threads.len();
-        let wanted = if change.threads == 0 {
-            served
-        } else {
-            change.threads
+        let wanted = match change.threads {
+            0 if sleeps.is_some() && !self.lacks_threads() => self.jobs.len(),
+            0 => served,
+            threads => threads,
         };
         let limits = [Some(cpus).filter(|cpus| *cpus > 0), None];
+        let limit = |most: usize| match sleeps {
+            Some(_) => most,
+            None => usize::MAX,
+        };
+        let requests = self.jobs.iter().filter(|job| job.page.is_none());
         let waits = self.jobs.iter().filter(|job| job.waits);
         let mut callers: Vec<u32> = waits.map(|job| job.chain).collect();
         callers.sort_unstable();
         callers.dedup();
         WhatIf {
             connection,
-            requests: self.jobs.len() as u64,
+            requests: requests.clone().count() as u64,
             left_out: self.left_out,
             handed: self.handed,
             ring: self.ring,
+            writes: self.writes,
+            unsure: requests.filter(|job| job.unsure).count() as u64,
             threads: served,
             callers: callers.len(),
             saved: self.jobs.iter().filter(|job| job.saved).count() as u64,
             recorded: model.recorded(),
-            same: limits.map(|cpus| model.replay(served, cpus, false)),
-            changed: limits.map(|cpus| model.replay(wanted, cpus, true)),
+            same: limits.map(|cpus| model.replay(served, cpus, limit(recorded), false)),
+            changed: limits.map(|cpus| model.replay(wanted, cpus, limit(change.background), true)),
+        }
+    }
+
+    /// Return whether requests waited for a thread of the daemon. If they did not, it may have more than those that served.
+    fn lacks_threads(&self) -> bool {
+        let waited: u64 = self.jobs.iter().map(|job| job.no_thread).sum();
+        let whole: u64 = self
+            .jobs
+            .iter()
+            .map(|job| job.end - job.sent.min(job.end))
+            .sum();
+        waited.saturating_mul(FEW_WAIT) > whole
+    }
+
+    /// Sort the jobs by their begin.
+    fn sort(&mut self) {
+        let mut order: Vec<u32> = (0..self.jobs.len() as u32).collect();
+        // A wait for a page comes after the request that its caller made at the same time.
+        let jobs = &self.jobs;
+        order.sort_by_key(|&at| {
+            let job = &jobs[at as usize];
+            (job.begin, job.page.is_some(), job.end)
+        });
+        let mut places = vec![0; order.len()];
+        for (place, &at) in (0..).zip(&order) {
+            places[at as usize] = place;
+        }
+        let mut jobs: Vec<Option<Job>> = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .map(Some)
+            .collect();
+        self.jobs = order
+            .iter()
+            .filter_map(|&at| jobs[at as usize].take())
+            .collect();
+        for job in &mut self.jobs {
+            job.page = job.page.map(|at| places[at as usize]);
         }
     }
 
@@ -395,7 +687,8 @@ impl Mount {
     /// Return the times in ns that threads needed after a request until they took the next one in the queue.
     fn turnarounds(&self) -> Vec<u64> {
         let mut last: FxHashMap<i32, u64> = FxHashMap::default();
-        let mut by_taken: Vec<&Job> = self.jobs.iter().collect();
+        let requests = self.jobs.iter().filter(|job| job.page.is_none());
+        let mut by_taken: Vec<&Job> = requests.collect();
         by_taken.sort_by_key(|job| job.taken);
         let mut gaps = Vec::new();
         for job in by_taken {
@@ -463,9 +756,16 @@ struct Replay<'a> {
     steps: BinaryHeap<Reverse<(u64, u64, Step)>>,
     number: u64,
     cpus: usize,
-    for_cpu: VecDeque<Runs>,
+    /// With the time since when each waits.
+    for_cpu: VecDeque<(u64, Runs)>,
     threads: usize,
     for_thread: VecDeque<u32>,
+    /// Room for asynchronous requests, and those that wait for it.
+    room: usize,
+    for_room: VecDeque<u32>,
+    done: Vec<bool>,
+    /// Waits for the page that a job brings, by that.
+    for_page: FxHashMap<u32, Vec<u32>>,
     result: Replayed,
 }
 
@@ -474,15 +774,17 @@ impl Model<'_> {
         let mut result = Replayed::default();
         for job in self.jobs {
             let row = result.operations.entry(job.operation).or_default();
-            *row = (row.0 + 1, row.1 + job.waited());
+            *row = (row.0 + u64::from(job.page.is_none()), row.1 + job.waited());
             result.waited += job.waited();
+            result.no_cpu += job.runnable;
             result.lasted = result.lasted.max(job.end.saturating_sub(self.first));
         }
         result
     }
 
-    /// Replay the recording with other resources. `cpus`: None: any number, and the recorded lack of them.
-    fn replay(&self, threads: usize, cpus: Option<usize>, cached: bool) -> Replayed {
+    /// Replay the recording with other resources. `cpus`: None: any number, and the recorded lack of them. `room`: most
+    /// asynchronous requests in flight.
+    fn replay(&self, threads: usize, cpus: Option<usize>, room: usize, cached: bool) -> Replayed {
         let mut replay = Replay {
             model: self,
             cached,
@@ -495,6 +797,10 @@ impl Model<'_> {
             for_cpu: VecDeque::new(),
             threads,
             for_thread: VecDeque::new(),
+            room,
+            for_room: VecDeque::new(),
+            done: vec![false; self.jobs.len()],
+            for_page: FxHashMap::default(),
             result: Replayed::default(),
         };
         for (chain, jobs) in self.chains.iter().enumerate() {
@@ -534,17 +840,18 @@ impl Replay<'_> {
                     self.at(time + idle, Step::NeedsCpu(chain));
                 }
             }
-            Step::NeedsCpu(chain) => self.wants_cpu(time, Runs::Chain(chain)),
+            Step::NeedsCpu(chain) => self.wants_cpu(time, time, Runs::Chain(chain)),
             Step::Asks(chain) => {
                 self.leaves_cpu(time);
                 self.asks(time, chain);
             }
-            Step::Takes(job) => self.wants_cpu(time, Runs::Job(job)),
+            Step::Takes(job) => self.wants_cpu(time, time, Runs::Job(job)),
             Step::Ran(job) => {
                 self.leaves_cpu(time);
                 let of = self.job(job);
                 let lacked = if self.lacks { of.runnable } else { 0 };
                 let ends = time + of.blocked + lacked;
+                self.result.no_cpu += lacked;
                 self.at(ends, Step::Ends(job));
             }
             Step::Ends(number) => {
@@ -560,9 +867,10 @@ impl Replay<'_> {
         }
     }
 
-    fn wants_cpu(&mut self, time: u64, who: Runs) {
+    /// Run on a CPU, for which `who` waits since a time.
+    fn wants_cpu(&mut self, time: u64, since: u64, who: Runs) {
         if self.cpus == 0 {
-            self.for_cpu.push_back(who);
+            self.for_cpu.push_back((since, who));
             return;
         }
         self.cpus -= 1;
@@ -575,6 +883,7 @@ impl Replay<'_> {
             }
             Runs::Job(job) => {
                 let ns = self.job(job).cpu;
+                self.result.no_cpu += time - since;
                 self.at(time + ns, Step::Ran(job));
             }
         }
@@ -582,8 +891,8 @@ impl Replay<'_> {
 
     fn leaves_cpu(&mut self, time: u64) {
         self.cpus += 1;
-        if let Some(who) = self.for_cpu.pop_front() {
-            self.wants_cpu(time, who);
+        if let Some((since, who)) = self.for_cpu.pop_front() {
+            self.wants_cpu(time, since, who);
         }
     }
 
@@ -597,6 +906,34 @@ impl Replay<'_> {
             self.goes_on(time, number);
             return;
         }
+        if let Some(at) = self.job(number).page {
+            match self.done[at as usize] {
+                true => self.goes_on(time, number),
+                false => self.for_page.entry(at).or_default().push(number),
+            }
+            return;
+        }
+        if self.job(number).forced {
+            self.goes_on(time, number);
+        }
+        match self.job(number).limited && self.room == 0 {
+            true => self.for_room.push_back(number),
+            false => self.sends(time, number),
+        }
+    }
+
+    /// Send a request that has room to the daemon.
+    fn sends(&mut self, time: u64, number: u32) {
+        self.room -= usize::from(self.job(number).limited);
+        let alone = !self.job(number).waits && !self.job(number).forced;
+        if alone {
+            let (operation, room) = (
+                self.job(number).operation,
+                time - self.asked[number as usize],
+            );
+            self.result.operations.entry(operation).or_default().1 += room;
+            self.result.waited += room;
+        }
         if self.threads > 0 {
             self.threads -= 1;
             let wakes = self.model.wakes[usize::from(self.lacks)];
@@ -604,7 +941,7 @@ impl Replay<'_> {
         } else {
             self.for_thread.push_back(number);
         }
-        if !self.job(number).waits {
+        if alone {
             self.goes_on(time, number);
         }
     }
@@ -633,6 +970,21 @@ impl Replay<'_> {
         if job.waits {
             self.goes_on(runs, number);
         }
+        self.done[number as usize] = true;
+        for page in self.for_page.remove(&number).unwrap_or_default() {
+            let of = &model.jobs[page as usize];
+            let runs = time + of.runs.saturating_sub(of.end);
+            let waited = runs - self.asked[page as usize];
+            self.result.operations.entry(of.operation).or_default().1 += waited;
+            self.result.waited += waited;
+            self.goes_on(runs, page);
+        }
+        if job.limited {
+            self.room += 1;
+            if let Some(next) = self.for_room.pop_front() {
+                self.sends(time, next);
+            }
+        }
     }
 }
 
@@ -659,21 +1011,16 @@ mod tests {
                 };
                 mount.jobs.push(Job {
                     chain,
-                    operation: Operation::LOOKUP,
                     waits: true,
-                    saved: false,
                     begin,
+                    sent: begin,
                     end: taken + served,
                     runs: taken + served,
                     taken,
                     thread: 7,
                     cpu,
                     blocked,
-                    runnable: 0,
-                    asleep: 0,
-                    after: 0,
-                    idle: [0; 2],
-                    before: [0; 2],
+                    ..Job::empty(Operation::LOOKUP)
                 });
             }
         }
@@ -685,7 +1032,7 @@ mod tests {
             threads,
             ..Change::default()
         };
-        mount.replay(1, change, cpus)
+        mount.replay(1, change, 0, cpus, None)
     }
 
     #[test]
@@ -754,10 +1101,125 @@ mod tests {
     fn a_request_that_nobody_waits_for_holds_up_nobody() {
         let mut all = mount(1, 2, 0, 100 * US);
         all.jobs[0].waits = false;
-        all.jobs[1].begin = 10 * US;
+        (all.jobs[1].begin, all.jobs[1].sent) = (10 * US, 10 * US);
         let row = replay(all, 2, 2);
         // The second follows 10 us after the first begins; with one thread it waits for the first.
         assert_eq!(row.same[0].waited, (100 - 10 + 100) * US);
         assert_eq!(row.changed[0].waited, 100 * US);
+    }
+    fn limited(mount: Mount, recorded: usize, background: usize, sleeps: &Sleeps) -> WhatIf {
+        let change = Change {
+            background,
+            ..Change::default()
+        };
+        mount.replay(1, change, recorded, 2, Some(sleeps))
+    }
+
+    #[test]
+    fn asynchronous_requests_wait_for_room() {
+        for background in 1..=9 {
+            // Eight threads, but room for one request.
+            let mut all = mount(8, 100, 0, 100 * US);
+            for job in &mut all.jobs {
+                (job.limited, job.sent, job.thread) = (true, job.taken, job.chain as i32);
+            }
+            let row = limited(all, 1, background, &Sleeps::default());
+            assert_eq!(row.same[0], row.recorded);
+            let expected = 800 * 100 * US / background.min(8) as u64;
+            let got = row.changed[0].lasted;
+            assert!(
+                got >= expected && got <= expected + 200 * US,
+                "{background}: {got}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_release_does_not_hold_up_its_caller() {
+        let mut all = mount(1, 2, 0, 100 * US);
+        for job in &mut all.jobs {
+            (job.limited, job.forced, job.waits) = (true, true, false);
+            (job.begin, job.sent) = (0, 0);
+            job.thread = job.taken as i32;
+        }
+        let row = limited(all, 2, 1, &Sleeps::default());
+        assert_eq!(row.changed[0].waited, 0);
+        assert_eq!(row.changed[0].lasted, 200 * US);
+    }
+
+    #[test]
+    fn a_page_is_awaited_by_whoever_the_end_of_its_read_wakes_up() {
+        let mut all = mount(1, 1, 0, 100 * US);
+        let read = &mut all.jobs[0];
+        (read.operation, read.limited, read.replier) = (Operation::of_name("read"), true, 7);
+        let woken = |tid, off| Woken {
+            tid,
+            off,
+            on: 105 * US,
+            by: (7, 100 * US),
+        };
+        let mut sleeps = Sleeps::default();
+        // Its caller, another one, the daemon itself; and another request.
+        for (tid, off) in [(0, 10), (9, 20), (7, 30)] {
+            sleeps.woken.push(woken(tid, off * US));
+        }
+        sleeps.woken.push(Woken {
+            by: (7, 90 * US),
+            ..woken(8, 0)
+        });
+        all.add_pages(&sleeps);
+        let row = limited(all, 4, 1, &sleeps);
+        assert_eq!((row.requests, row.callers), (1, 2));
+        assert_eq!(row.recorded.waited, (105 - 10 + 105 - 20) * US);
+        assert_eq!(row.same[0], row.recorded);
+        assert_eq!(row.changed[0], row.recorded);
+    }
+
+    #[test]
+    fn a_wait_for_room_is_none_for_a_page() {
+        let mut all = mount(2, 1, 0, 100 * US);
+        for job in &mut all.jobs {
+            (job.operation, job.limited, job.replier) = (Operation::of_name("read"), true, 7);
+            job.sent = job.taken;
+        }
+        let mut sleeps = Sleeps::default();
+        sleeps.woken.push(Woken {
+            tid: 1,
+            off: 0,
+            on: 100 * US,
+            by: (7, 100 * US),
+        });
+        all.add_pages(&sleeps);
+        assert_eq!(all.jobs.len(), 2);
+    }
+
+    #[test]
+    fn a_sleep_is_attributed_to_the_thread_that_ended_a_request() {
+        let mut sleeps = Sleeps::default();
+        let event = |tid, time, v| Ev {
+            time,
+            pid: tid,
+            tid,
+            kind: 0,
+            cpu: 0,
+            v,
+        };
+        sleeps.event(&event(3, 10, [3, 1, 0, 0]), Role::Switch);
+        sleeps.event(&event(7, 20, [0; 4]), Role::End);
+        sleeps.event(&event(7, 21, [3, 0, 0, 0]), Role::Waking);
+        sleeps.event(&event(7, 30, [0, 1, 3, 0]), Role::Switch);
+        // Its system call has returned: it wakes up others for other reasons.
+        sleeps.event(&event(7, 35, [0; 4]), Role::SysExit);
+        sleeps.event(&event(3, 40, [3, 1, 0, 0]), Role::Switch);
+        sleeps.event(&event(7, 50, [3, 0, 0, 0]), Role::Waking);
+        sleeps.event(&event(7, 60, [0, 1, 3, 0]), Role::Switch);
+        let woken: Vec<_> = sleeps
+            .woken
+            .iter()
+            .map(|w| (w.tid, w.off, w.on, w.by))
+            .collect();
+        assert_eq!(woken, [(3, 10, 30, (7, 20))]);
+        assert_eq!(sleeps.between(3, 0, 100), 40);
+        assert_eq!(sleeps.between(3, 15, 45), 20);
     }
 }

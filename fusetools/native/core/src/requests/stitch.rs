@@ -40,7 +40,7 @@ use crate::requests::in_flight::{Identity, Key, Request, Requests};
 use crate::requests::serves::Serves;
 
 use calls::{Ends, Gap, Site, MOST_FILES};
-pub use calls::{MountCall, OUTSIDE};
+pub use calls::{MountCall, AWAKE, BLOCKED, OUTSIDE, PAGE};
 pub(crate) use cut::Piece;
 pub use cut::{limited, Cut, Stage, BETWEEN, REFUSED, STAGES};
 use daemon::Unread;

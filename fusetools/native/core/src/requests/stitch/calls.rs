@@ -31,15 +31,17 @@ pub const OUTSIDE: [&str; 8] = [
     "unknown",
 ];
 const DIRTY: u8 = 0;
-const PAGE: u8 = 1;
+pub const PAGE: u8 = 1;
 const INODE_LOCK: u8 = 2;
 const OTHER: u8 = 3;
-pub(super) const BLOCKED: u8 = 4;
+pub const BLOCKED: u8 = 4;
 const RUNNABLE: usize = 5;
 const ON_CPU: usize = 6;
 const UNKNOWN: usize = 7;
 /// The wait is a part of a request's set-up: the kernel currently allows no more requests.
-const SETUP: u8 = 8;
+pub(super) const SETUP: u8 = 8;
+/// No sleep.
+pub const AWAKE: u8 = u8::MAX;
 
 /// Maximum number of descriptors, more than a workload has open at once; further ones are unknown.
 pub(super) const MOST_FILES: usize = 1 << 16;
@@ -293,6 +295,7 @@ impl Stitch {
             ..Current::default()
         };
         task.account(ev.time);
+        task.room = None;
     }
 
     /// Note that a thread makes a request.
@@ -532,6 +535,8 @@ fn site(name: &str) -> Site {
         "__fuse_get_req",
         "fuse_request_alloc",
         "fuse_block_alloc",
+        // It does not wait for the answer, but for room.
+        "fuse_simple_background",
     ]) {
         Site::Setup
     } else {

@@ -45,6 +45,8 @@ impl Stitch {
         story.set(Mark::Begin, ev.time);
         story.idle[Mark::Begin as usize] = task.known_idle(ev.time);
         story.idle[Mark::KernelEnter as usize] = task.followed.then_some(task.kernel_idle);
+        story.room = task.room.take().unwrap_or(ABSENT);
+        task.slept_for = None;
         (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
         (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
         // One that came during an earlier request of the same system call.

@@ -1,5 +1,6 @@
 //! States of tasks (on a CPU, waiting for one), wake-ups, and threads that begin and end.
 
+use super::calls::SETUP;
 use super::*;
 
 impl Stitch {
@@ -128,11 +129,12 @@ impl Stitch {
             return;
         };
         task.resume(time);
-        let (idle, run) = (task.known_idle(time), task.run);
+        let (idle, run, slept) = (task.known_idle(time), task.run, task.slept_for);
         let followed = self.switches && task.followed;
         if let Some(open) = self.get_mut(slot) {
             let story = &mut open.story;
             story.set(Mark::Runs, time);
+            story.slept = slept.unwrap_or(AWAKE);
             if followed {
                 story.idle[Mark::Runs as usize] = idle;
                 let waking = story.at(Mark::Waking).or(story.at(Mark::End));
@@ -220,6 +222,10 @@ impl Stitch {
         task.switched = true;
         let state = if asleep {
             task.sleeps(time, what);
+            task.slept_for = Some(what);
+            if what == SETUP {
+                task.room.get_or_insert(time);
+            }
             State::Blocked
         } else {
             task.woken_early = false;

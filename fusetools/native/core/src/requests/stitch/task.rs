@@ -168,6 +168,9 @@ pub(super) struct Task {
     /// slept since it last ran.
     pub(super) call: Current,
     pub(super) waits_for_what: u8,
+    /// `Story::room` and `Story::slept` of the request that it makes next, or made last.
+    pub(super) room: Option<u64>,
+    pub(super) slept_for: Option<u8>,
     pub(super) blocked_by: [u64; BLOCKED as usize + 1],
     pub(super) slept: bool,
     /// Its switches are recorded, as far as known: `Stitch::follows`. Without them its state is unknown.

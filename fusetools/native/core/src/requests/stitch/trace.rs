@@ -109,6 +109,12 @@ pub struct Story {
     pub ring: bool,
     /// Number of requests that the caller waited for before it in the same system call.
     pub nth: u32,
+    /// Time since when its caller slept until the kernel allowed one more asynchronous request; ABSENT: it did not, as
+    /// far as known.
+    pub room: u64,
+    /// Kind of the caller's last sleep since the request's begin, a place in `OUTSIDE`; `AWAKE`: it did not sleep, as far
+    /// as known.
+    pub slept: u8,
     /// ABSENT if unknown; also for `unique`, `opcode`, `nodeid` and the sizes.
     pub connection: u64,
     pub unique: u64,
@@ -202,6 +208,8 @@ impl Story {
             waits: false,
             ring: false,
             nth: 0,
+            room: ABSENT,
+            slept: AWAKE,
             connection: ABSENT,
             unique: ABSENT,
             opcode: ABSENT,
