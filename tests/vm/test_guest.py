@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import REPOSITORY
+from samplefs import FUSETOOLS, REPOSITORY
 
+DEMO = REPOSITORY / "samples/recordings/demo.data"
 pytestmark = pytest.mark.vm
 
 
@@ -120,3 +121,52 @@ def test_nothing_of_a_command_is_left_for_the_next(guest: vm.Guest, tmp_path: Pa
     fourth = guest(f"{boot}; cat {dynamic}")
     assert third.stdout == first.stdout
     assert len(fourth.stdout.split()) == 1 and fourth.stdout != first.stdout
+
+
+# Commands in an own directory, one after the other: refused; into a pipe whose reader has enough;
+# with a umask; and one that is signalled in a script's background while it writes.
+WAYS = f"""way() {{
+  fusetools=$1
+  mkdir $2
+  cd $2
+  umask 027
+  export NO_COLOR=1
+  export="$fusetools export -i {DEMO} --format"
+  $export nothing; echo $?
+  $export csv -o - | head -c 99; echo
+  $export csv -o x.csv < /dev/null; echo $?; stat -c %a x.csv
+  mkfifo pipe
+  exec 3<> pipe
+  $export json -o - > pipe &
+  head -c 9 <&3; kill -INT $!; kill -TERM $!; wait $!; echo $?
+  rm pipe
+  cd ..
+}}
+"""
+
+
+def test_a_forked_fusetools_is_like_one_that_was_started(guest: vm.Guest, tmp_path: Path) -> None:
+    """Its arguments, environment, directory, umask, signals and end; it ends with its client."""
+    (tmp_path / "ways").write_text(WAYS)
+    guest(
+        f""". ./ways
+        (way /vm/fusetools started) > start 2>&1
+        (way {FUSETOOLS} forked) > fork 2>&1
+        mkfifo pipe
+        exec 3<> pipe
+        rm pipe
+        {FUSETOOLS} export -i {DEMO} --format json -o - >&3 &
+        head -c 9 <&3 > /dev/null
+        forked() {{ cat /proc/[0-9]*/comm | grep -c '^fusetools$'; }}
+        forked > before
+        kill -KILL $!
+        wait $! || echo $? > killed
+        until [ $(forked) = 0 ]; do sleep 0.2; done"""
+    )
+    started = (tmp_path / "start").read_text()
+    assert started == (tmp_path / "fork").read_text()
+    assert "'nothing' is not one of" in started
+    assert "\n640\n" in started and started.endswith("143\n")
+    assert (tmp_path / "started/x.csv").read_bytes() == (tmp_path / "forked/x.csv").read_bytes()
+    assert (tmp_path / "before").read_text() == "2\n"  # the command and its client
+    assert (tmp_path / "killed").read_text() == "137\n"

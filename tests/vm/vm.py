@@ -20,9 +20,11 @@ import itertools
 import lzma
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
+import sys
 import time
 import warnings
 import zlib
@@ -331,7 +333,12 @@ class Machine:
         own = base / name
         own.mkdir()
         # The kernel takes archives one after the other: a changed init needs no new download.
-        init = initramfs.cpio([("init", 0o100755, (HERE / "init").read_bytes())])
+        init = initramfs.cpio(
+            [
+                ("init", 0o100755, (HERE / "init").read_bytes()),
+                ("forked", 0o100644, b"fusetools=" if devices else _forked().encode()),
+            ]
+        )
         (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
         self.initramfs, self.console = own / "initramfs", own / "console"
         with self.console.open("wb") as log:
@@ -391,6 +398,25 @@ class Machine:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.initramfs.unlink(missing_ok=True)
+
+
+def _forked() -> str:
+    """Compile the client forked.c. Return the places that init asks for, as shell code."""
+    fusetools = Path(sys.prefix) / "bin" / "fusetools"
+    client = HERE / "build" / "forked"
+    client.parent.mkdir(exist_ok=True)
+    places = {
+        "fusetools": fusetools,
+        "python": sys.executable,
+        "client": client,
+        "forked": HERE / "forked.py",
+    }
+    with (client.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        defined = ['-DORIGINAL="/vm/fusetools"', '-DSOCKET="/vm/socket"']
+        command = ["cc", "-Os", "-static", "-Wall", "-Werror", *defined, "-o"]
+        subprocess.run([*command, client, HERE / "forked.c"], check=True)
+    return "".join(f"{name}={shlex.quote(str(place))}\n" for name, place in places.items())
 
 
 _machines: dict[tuple[Kernel, Path], Machine] = {}
