@@ -114,7 +114,9 @@ class HostFacts:
     Host: ``kernel`` (uname -r), ``arch``, ``cpus`` online, ``distribution`` (ID and ID_LIKE of
     /etc/os-release, most specific first), effective ``uid``, effective ``capabilities``
     ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality"; None: the kernel has
-    none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
+    none), ``confined``: the security module that confines this process, and by what, and
+    ``perf_refused``: "seccomp" or "module" refuses perf_event_open to it (see host/confined.py),
+    ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
 
     tracefs: ``tracefs`` is its directory if readable (None: there is none), ``tracefs_writable`` (a
     file that adds events could be opened for writing), ``tracers``, ``dynamic_events``, some of
@@ -155,6 +157,8 @@ class HostFacts:
     distribution: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     lockdown: str | None = None
+    confined: str = ""
+    perf_refused: str = ""
     perf_event_paranoid: int | None = None
     kptr_restrict: int | None = None
     tracefs: str | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
+from fusetools.host.confined import confinement, perf_refused
 from fusetools.host.facts import HostFacts
 from fusetools.host.files import Files, Meanwhile
 from fusetools.host.mounts import mounted, read_mounts
@@ -117,6 +118,8 @@ def read_host(
         uid=int(_field(status, "Uid", 1) or -1),
         distribution=_distribution(files.read("/etc/os-release", quiet=True) or ""),
         capabilities=capabilities(int(_field(status, "CapEff") or "0", 16)),
+        confined=confinement(files),
+        perf_refused=perf_refused(arch) if files.live else "",
         lockdown=_bracketed(_line(files, "/sys/kernel/security/lockdown") or ""),
         perf_event_paranoid=_integer(_line(files, "/proc/sys/kernel/perf_event_paranoid")),
         kptr_restrict=_integer(_line(files, "/proc/sys/kernel/kptr_restrict")),

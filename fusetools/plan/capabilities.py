@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from dataclasses import dataclass
 
@@ -33,6 +35,7 @@ NO_UPROBES = Reason(
 # Reports the connection of FUSE's descriptors in fdinfo (Linux 6.18)
 SHOWS_CONNECTION = "fuse_dev_show_fdinfo"
 _PRIVILEGED = "run it outside of the container, or in a privileged one"
+_RUN_WITH = "run it outside of the container, or run the container with --security-opt"
 # Capabilities without which a recording of root fails or lacks the daemon (docs/containers.md).
 _NEEDED = (
     ("cap_ipc_lock", "the kernel may refuse perf's buffers"),
@@ -268,6 +271,8 @@ def _no_tracefs(facts: HostFacts) -> Advice:
     if refused and "cap_sys_admin" not in facts.capabilities:
         problem = f"tracefs is not readable ({refused[0]}): this root has few capabilities"
         return Advice(problem, _PRIVILEGED, True)
+    if refused and facts.confined:
+        return _confined(facts, "does not let this process read tracefs")
     return Advice("tracefs is not mounted", "mount -t tracefs nodev /sys/kernel/tracing", True)
 
 
@@ -275,6 +280,9 @@ def _read_only(facts: HostFacts, tracefs: str) -> Advice:
     if facts.lockdown == "confidentiality":
         return Advice("the kernel is locked down", "boot it with lockdown=integrity", True)
     contained = "cap_sys_admin" not in facts.capabilities
+    refused = [why for path, why in facts.unreadable if path.startswith(tracefs)]
+    if not contained and facts.confined and os.strerror(errno.EACCES) in refused:
+        return _confined(facts, f"does not let this process write to {tracefs}")
     remount = _PRIVILEGED if contained else f"mount -o remount,rw {tracefs}"
     return Advice(f"{tracefs} cannot be written", remount, True)
 
@@ -286,11 +294,21 @@ def _perf_advice(facts: HostFacts) -> Advice:
     if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
         problem = f"perf cannot record ({facts.perf_why}): this root lacks CAP_PERFMON"
         return Advice(problem, _PRIVILEGED, True)
+    if facts.perf_refused == "seccomp":
+        problem = "perf cannot record: a seccomp filter refuses perf_event_open"
+        return Advice(problem, f"{_RUN_WITH} seccomp=unconfined", True)
+    if facts.perf_refused and facts.confined:
+        return _confined(facts, "refuses perf events to this process")
     return Advice(
         f"perf cannot record: {facts.perf_why}",
         "perf record -a -e sched:sched_switch -o /dev/null true   # says more",
         True,
     )
+
+
+def _confined(facts: HostFacts, effect: str) -> Advice:
+    off = "label=disable" if facts.confined.startswith("SELinux") else "apparmor=unconfined"
+    return Advice(f"{facts.confined} {effect}", f"{_RUN_WITH} {off}", True)
 
 
 def installs(facts: HostFacts, tool: str) -> str:

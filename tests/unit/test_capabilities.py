@@ -212,6 +212,54 @@ def test_root_of_a_container() -> None:
     assert diagnosis.advice[0].fix == "run it outside of the container, or in a privileged one"
 
 
+APPARMOR = "AppArmor's profile docker-default"
+SELINUX = "SELinux's type container_t"
+RUN_WITH = "run it outside of the container, or run the container with --security-opt"
+NO_PERF = {"perf_can_record": False, "perf_why": "No permission"}
+READS = (("/sys/kernel/tracing/available_tracers", "Permission denied"),)
+WRITES = (("/sys/kernel/tracing/uprobe_events", "Permission denied"),)
+MOUNTED_RO = (("/sys/kernel/tracing/uprobe_events", "Read-only file system"),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "fix"),
+    [
+        (
+            {**NO_PERF, "perf_refused": "seccomp"},
+            "seccomp filter",
+            f"{RUN_WITH} seccomp=unconfined",
+        ),
+        (
+            {**NO_PERF, "perf_refused": "module", "confined": SELINUX},
+            f"{SELINUX} refuses perf events",
+            f"{RUN_WITH} label=disable",
+        ),
+        (
+            {"tracefs_writable": False, "unreadable": WRITES, "confined": APPARMOR},
+            f"{APPARMOR} does not let this process write",
+            f"{RUN_WITH} apparmor=unconfined",
+        ),
+        (  # whatever confines it
+            {"tracefs_writable": False, "unreadable": MOUNTED_RO, "confined": APPARMOR},
+            "cannot be written",
+            "mount -o remount,rw /sys/kernel/tracing",
+        ),
+        (
+            {"tracefs": None, "tracefs_writable": False, "unreadable": READS, "confined": SELINUX},
+            f"{SELINUX} does not let this process read tracefs",
+            f"{RUN_WITH} label=disable",
+        ),
+    ],
+)
+def test_a_filter_or_module_that_refuses_something_is_named(
+    changes: dict[str, Any], problem: str, fix: str
+) -> None:
+    every = tuple(f"cap_{name}" for name in CAPABILITIES)
+    diagnosis = of(NEWEST, capabilities=every, **changes)
+    assert not diagnosis.works
+    assert problem in diagnosis.advice[0].problem and diagnosis.advice[0].fix == fix
+
+
 @pytest.mark.parametrize("missing", ["ipc_lock", "sys_ptrace"])
 def test_a_missing_capability_is_named(missing: str) -> None:
     every = {f"cap_{name}" for name in CAPABILITIES}
