@@ -136,7 +136,8 @@ def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
     switches = [e for e in later if e.name == "sched:sched_switch"]
     wakings = [e for e in later if e.name == "sched:sched_waking"]
     asleep = next(e for e in switches if e.number("prev_pid") == enter.tid)
-    woken = next(e for e in wakings if e.number("pid") == enter.tid)
+    # It may have been woken up just before, for a lock.
+    woken = next(e for e in wakings if e.number("pid") == enter.tid and e.time > asleep.time)
     meanwhile = aborted.meanwhile
     assert meanwhile and meanwhile.blocked_ns == woken.time - asleep.time >= 200_000_000
     daemon = dict(aborted.stages)["daemon"]

@@ -1,4 +1,4 @@
-"""Who refuses something to a root that has the capabilities."""
+"""The seccomp filter or security module that refuses something to a root with the capabilities."""
 
 from __future__ import annotations
 
