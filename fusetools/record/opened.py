@@ -190,7 +190,7 @@ def _read(at: Path, names: set[str]) -> tuple[Job, Recorded, _Left]:
     job = _Job(options, arguments, facts, plan, threads)
     outcome = job.outcome
     began, ended = map(float, run.one("uptime", r"(\d{1,12}\.\d+) (\d{1,12}\.\d+)", ("0.0", "0.0")))
-    outcome.seconds = round(max(ended - began, 0.0), 2)  # as /proc/uptime has it
+    outcome.seconds = round(max(ended - began, 0.01), 2)  # /proc/uptime counts so
     workload = int(run.one("workload", r"(\d{1,9})", ("0",))[0])
     status = run.one("status", r"(\d{1,3})", ("",))[0]
     outcome.exit_status = int(status or 0)
