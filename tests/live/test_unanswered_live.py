@@ -132,14 +132,17 @@ def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
     )
     seen = script.events(output)
     (enter,) = (e for e in seen if e.name == "fuse_daemon:cvmfs_lookup")
-    later = [e for e in seen if e.time > enter.time]
-    switches = [e for e in later if e.name == "sched:sched_switch"]
-    wakings = [e for e in later if e.name == "sched:sched_waking"]
-    asleep = next(e for e in switches if e.number("prev_pid") == enter.tid)
-    # It may have been woken up just before, for a lock.
-    woken = next(e for e in wakings if e.number("pid") == enter.tid and e.time > asleep.time)
+    # It may sleep for a moment on its way to the delay, and be woken up while it goes to sleep.
+    blocked, since, early = 0, 0, False
+    for event in (e for e in seen if e.time > enter.time):
+        if event.name == "sched:sched_switch" and event.number("prev_pid") == enter.tid:
+            sleeps = "prev_state=R" not in event.text and not early
+            since, early = event.time if sleeps else 0, False
+        elif event.name == "sched:sched_waking" and event.number("pid") == enter.tid:
+            blocked += event.time - since if since else 0
+            since, early = 0, not since
     meanwhile = aborted.meanwhile
-    assert meanwhile and meanwhile.blocked_ns == woken.time - asleep.time >= 200_000_000
+    assert meanwhile and meanwhile.blocked_ns == blocked >= 200_000_000
     daemon = dict(aborted.stages)["daemon"]
     parts = (meanwhile.runnable_ns, meanwhile.elsewhere_ns, meanwhile.on_cpu_ns)
     assert daemon == meanwhile.blocked_ns + sum(part or 0 for part in parts)
