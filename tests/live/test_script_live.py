@@ -38,6 +38,20 @@ def ends(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=HANGS)[1]
 
 
+def killed(script: Path) -> Path:
+    """Kill a script that records; the folder that it leaves."""
+    begun = script.parent / "begun"
+    process = start(script, "sh", "-c", f"echo $$ >{begun}; exec sleep 600")
+    wait_until(lambda: begun.exists() and begun.read_text().strip().isdigit(), "the workload")
+    (folder,) = script.parent.glob(".fusetools.*")
+    process.kill()
+    process.wait()
+    assert process.stderr
+    process.stderr.close()
+    os.kill(int(begun.read_text()), signal.SIGTERM)
+    return folder
+
+
 def calls(path: Path) -> dict[tuple[str, str], int]:
     """Calls by layer and function."""
     answer = json.loads(printed("count", "-i", path, "--json"))
@@ -98,15 +112,7 @@ def test_a_signal_ends_it_with_a_recording(
 def test_the_next_one_removes_what_a_killed_one_left(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     script = made(mount, tmp_path)
-    begun = tmp_path / "begun"
-    process = start(script, "sh", "-c", f"touch {begun}; sleep 600 & echo $! >{begun}; wait")
-    wait_until(lambda: begun.exists() and begun.read_text().strip().isdigit(), "it")
-    (folder,) = tmp_path.glob(".fusetools.*")
-    process.kill()
-    process.wait()
-    assert process.stderr
-    process.stderr.close()
-    os.kill(int(begun.read_text()), signal.SIGTERM)
+    folder = killed(script)
     assert "fuse_daemon/" in EVENTS.read_text()
     again = start(script, "ls", mount.path)
     said = ends(again)
@@ -161,15 +167,7 @@ def test_scripts_and_recordings_see_each_other(sample_mount: Mounter, tmp_path: 
 
 def test_clean_removes_what_a_killed_script_left(sample_mount: Mounter, tmp_path: Path) -> None:
     script = made(sample_mount(), tmp_path)
-    begun = tmp_path / "begun"
-    process = start(script, "sh", "-c", f"echo $$ >{begun}; exec sleep 600")
-    wait_until(lambda: begun.exists() and begun.read_text().strip().isdigit(), "the workload")
-    (folder,) = tmp_path.glob(".fusetools.*")
-    process.kill()
-    process.wait()
-    assert process.stderr
-    process.stderr.close()
-    os.kill(int(begun.read_text()), signal.SIGTERM)
+    folder = killed(script)
     said = printed("clean")
     assert f"removed {folder}" in said and "probes" in said
     assert not folder.exists() and "fuse_daemon/" not in EVENTS.read_text()
