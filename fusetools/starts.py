@@ -14,7 +14,7 @@ _RUNS_IT = re.compile(
     r"|execute_native_thread_routine|thread_proxy$|std::(thread::|__?invoke)|core::ops::function::FnOnce|std::(sys|panic|sys_common|backtrace)"
     r"|runtime\.(goexit|mcall|mstart|systemstack)"
 )
-# Where the library of C++ does not export its function.
+# Functions of C++'s library that it does not export.
 _NAMELESS = ("[libstdc++.so", "[libc++.so")
 _INTERPRETED = ("pythread_wrapper", "thread_run")  # functions that begin each thread of Python
 _C_LIBRARY = ("libc.so", "libc-2", "libpthread", "ld-")  # as in native/core/src/programs/stacks.rs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fusetools import core
 from fusetools.answers.filters import Filters
@@ -15,11 +16,8 @@ from fusetools.errors import Error
 from fusetools.reasons import Code, Reason
 from fusetools.results.whatif import MountReplay, OperationReplay, WhatIf
 
-# Limits that a replay can change, in the order of the core's arguments.
-THREADS = "threads"
-TIMEOUTS = ("entry_timeout", "attr_timeout", "negative_timeout")
 BACKGROUND = "max_background"
-_COUNTS = {THREADS: "threads", BACKGROUND: "requests"}
+_COUNTS = {"threads": "threads", BACKGROUND: "requests"}  # the other limits are timeouts
 _MOST = 1 << 16
 _STACKS = "fusetools record --detail stacks"
 _MAX_SECONDS = 1 << 30
@@ -27,11 +25,19 @@ _MAX_SECONDS = 1 << 30
 _DEVIATES = 0.25
 
 
-def parse(settings: Sequence[str]) -> tuple[int, int, int, int, int]:
-    """Return threads, the timeouts in ns, and max_background, 0 for what stays.
+class Change(NamedTuple):
+    """Limits of a replay, in the order of the core's arguments; timeouts in ns; 0: it stays."""
 
-    Error: unknown or invalid."""
-    values = dict.fromkeys((THREADS, *TIMEOUTS, BACKGROUND), 0)
+    threads: int = 0
+    entry_timeout: int = 0
+    attr_timeout: int = 0
+    negative_timeout: int = 0
+    max_background: int = 0
+
+
+def parse(settings: Sequence[str]) -> Change:
+    """Return the change. Raise Error for an unknown or invalid setting."""
+    values = Change()._asdict()
     example = "fusetools whatif threads=8"
     for setting in settings:
         name, _, value = setting.partition("=")
@@ -46,15 +52,14 @@ def parse(settings: Sequence[str]) -> tuple[int, int, int, int, int]:
         if not 0 < number <= _MAX_SECONDS:
             raise Error(f"{setting} is no number of seconds", "a number above 0 is needed", example)
         values[name] = int(number) if name in _COUNTS else round(number * 1e9)
-    threads, entry, attributes, negative, background = values.values()
-    return threads, entry, attributes, negative, background
+    return Change(**values)
 
 
 def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
     """Replay the requests with other limits. ``settings``: NAME=NUMBER each."""
     change = parse(settings)
     query = RequestQuery(source)
-    if change[-1] and source.detail == "stacks":
+    if change.max_background and source.detail == "stacks":
         query.probes = source.with_stacks(source.catalogue.named())
     limits = {
         mount.connection: mount.limits[BACKGROUND]
@@ -62,7 +67,7 @@ def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
         if mount.connection is not None and mount.limits.get(BACKGROUND)
     }
     answer, facts = query(core.native.whatif, filters, change, limits)
-    locked = change[0] > 0 and any(
+    locked = change.threads > 0 and any(
         finding.reason.code == Code.DAEMON_LOCK for finding in why(source, filters).findings
     )
     mounts = tuple(
@@ -77,7 +82,7 @@ def whatif(source: Source, settings: Sequence[str], filters: Filters) -> WhatIf:
 def _mount(
     name: str,
     of: core.native.MountReplays,
-    change: tuple[int, int, int, int, int],
+    change: Change,
     locked: bool,
     limits: Mapping[int, int],
 ) -> MountReplay:
@@ -113,13 +118,10 @@ def _mount(
 
 
 def _unknown(
-    of: core.native.MountReplays,
-    change: tuple[int, int, int, int, int],
-    locked: bool,
-    limits: Mapping[int, int],
+    of: core.native.MountReplays, change: Change, locked: bool, limits: Mapping[int, int]
 ) -> Reason | None:
     """Return why there is no estimate."""
-    threads, *_, background = change
+    threads, background = change.threads, change.max_background
     if background and of["connection"] not in limits:
         return Reason(Code.REPLAY_LIMIT)
     if background and of["writes"]:

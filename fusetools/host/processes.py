@@ -11,6 +11,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from fusetools.host.files import Files, bounded
@@ -303,6 +304,12 @@ def parse_stat(text: str) -> Stat | None:
 def read_stat(files: Files, pid: int) -> Stat | None:
     """Return a process's stat; None if there is no such process."""
     return parse_stat(files.read(f"/proc/{pid}/stat", quiet=True) or "")
+
+
+def started(pid: int) -> int | None:
+    """Return a process's start time, which tells it from a later one of the same pid."""
+    process = read_stat(Files(Path("/")), pid)
+    return process.start if process and process.state != "Z" else None
 
 
 def cpu_seconds(pid: int) -> float:

@@ -16,11 +16,11 @@ from fusetools.answers.requests import error_name
 from fusetools.core import native
 from fusetools.host.files import Files
 from fusetools.host.fusectl import counter, fusectl
+from fusetools.host.processes import started
 from fusetools.live.mounts import NewMounts
 from fusetools.plan.options import Options
 from fusetools.printable import printable
 from fusetools.record import waiting
-from fusetools.record.state import started
 from fusetools.record.streaming import Streaming, streaming
 from fusetools.results.metrics import Family, Histogram, Labels
 

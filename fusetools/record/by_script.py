@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fusetools.host.files import Files
 from fusetools.host.probe import tracefs_places
-from fusetools.host.processes import read_stat
+from fusetools.host.processes import started
 from fusetools.record.tracecmd import SETTINGS
 
 LINK, MADE = "script", "script.made"
@@ -48,8 +48,7 @@ def running(place: Path) -> int | None:
         return None
     if not (pid.isdecimal() and len(pid) < 10):
         return None
-    process = read_stat(Files(Path("/")), int(pid))
-    return int(pid) if process and str(process.start) == start else None
+    return int(pid) if str(started(int(pid))) == start else None
 
 
 def words(pid: int) -> str:

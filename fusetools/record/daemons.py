@@ -8,11 +8,10 @@ from pathlib import Path
 from fusetools.host.facts import Mount
 from fusetools.host.files import Files
 from fusetools.host.mounts import OpenFile, files_of, read_mounts
-from fusetools.host.processes import code, open_files, read_stat
+from fusetools.host.processes import code, open_files, read_stat, started
 from fusetools.host.sockets import of_process, peers
 from fusetools.record import throttling
 from fusetools.record.job import Job
-from fusetools.record.state import started
 from fusetools.session import File, Peer
 
 # (pid, start, length, offset in the file, path, build id, where it is here), as native.merge()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fusetools.host.facts import HostFacts
 from fusetools.host.files import Files
+from fusetools.host.processes import started
 from fusetools.output import Output
 from fusetools.plan.options import Options
 from fusetools.plan.planner import ProbePlan
@@ -19,7 +20,7 @@ from fusetools.reasons import Reason
 from fusetools.record import graceperiods
 from fusetools.record.program import Program
 from fusetools.record.signals import with_parent
-from fusetools.record.state import Lock, started
+from fusetools.record.state import Lock
 from fusetools.record.workload import User
 from fusetools.results.record import Outcome
 

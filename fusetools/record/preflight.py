@@ -23,6 +23,7 @@ from fusetools.host.processes import (
     fuse_connections,
     fuse_descriptors,
     shows_connections,
+    started,
     thread_comms,
 )
 from fusetools.names import CALIBRATION
@@ -36,7 +37,7 @@ from fusetools.reasons import Code, Reason
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
 from fusetools.record.perf import SWITCH, Refused
-from fusetools.record.state import Lock, Removed, started
+from fusetools.record.state import Lock, Removed
 from fusetools.record.switches import perf_misses_switches
 from fusetools.record.workload import User, caller, cannot_run
 

@@ -22,7 +22,7 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.files import Files
-from fusetools.host.processes import total_cpu_seconds
+from fusetools.host.processes import started, total_cpu_seconds
 from fusetools.names import CALIBRATION
 from fusetools.output import Output
 from fusetools.plan.bundles import bundled
@@ -46,7 +46,7 @@ from fusetools.record.recorders import Recorders
 from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.signals import ENDING, arrived, held_signals
 from fusetools.record.slices import Slices
-from fusetools.record.state import Removed, started
+from fusetools.record.state import Removed
 from fusetools.record.switches import perf_misses_switches
 from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome

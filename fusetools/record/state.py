@@ -30,7 +30,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import mounted
 from fusetools.host.probe import tracefs_places
-from fusetools.host.processes import comm, holding_lock, lock_holder, read_stat
+from fusetools.host.processes import comm, holding_lock, lock_holder, read_stat, started
 from fusetools.record import by_script, cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
@@ -460,12 +460,6 @@ def clean(
     if state.expedited and graceperiods.expedite(False):
         what.append("the kernel's grace periods as they were")
     return Removed(tuple(what), tuple(left))
-
-
-def started(pid: int) -> int | None:
-    """Return a process's start time, which tells it from a later one of the same pid."""
-    process = read_stat(Files(Path("/")), pid)
-    return process.start if process and process.state != "Z" else None
 
 
 def _session_of(pid: int, start: int) -> list[int]:

@@ -38,17 +38,23 @@ def ends(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=HANGS)[1]
 
 
-def killed(script: Path) -> Path:
-    """Kill a script that records; the folder that it leaves."""
+def records(script: Path) -> subprocess.Popen[str]:
+    """Start a script, and wait until it records: then `begun` holds its workload's pid."""
     begun = script.parent / "begun"
     process = start(script, "sh", "-c", f"echo $$ >{begun}; exec sleep 600")
     wait_until(lambda: begun.exists() and begun.read_text().strip().isdigit(), "the workload")
+    return process
+
+
+def killed(script: Path) -> Path:
+    """Kill a script that records; the folder that it leaves."""
+    process = records(script)
     (folder,) = script.parent.glob(".fusetools.*")
     process.kill()
     process.wait()
     assert process.stderr
     process.stderr.close()
-    os.kill(int(begun.read_text()), signal.SIGTERM)
+    os.kill(int((script.parent / "begun").read_text()), signal.SIGTERM)
     return folder
 
 
@@ -133,9 +139,7 @@ def test_a_script_for_another_kernel_does_nothing(sample_mount: Mounter, tmp_pat
 def test_two_scripts_do_not_record_at_once(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     script = made(mount, tmp_path)
-    begun = tmp_path / "begun"
-    first = start(script, "sh", "-c", f"touch {begun}; exec sleep 600")
-    wait_until(begun.exists, "the workload")
+    first = records(script)
     second = start(script, "true")
     assert "another record.sh runs" in ends(second)
     first.send_signal(signal.SIGTERM)
@@ -145,15 +149,14 @@ def test_two_scripts_do_not_record_at_once(sample_mount: Mounter, tmp_path: Path
 def test_scripts_and_recordings_see_each_other(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     script = made(mount, tmp_path)
-    begun = tmp_path / "begun"
-    process = start(script, "sh", "-c", f"touch {begun}; exec sleep 600")
-    wait_until(begun.exists, "the workload")
+    process = records(script)
     refused = run("record", "-o", tmp_path / "other.data", "--", "true")
     assert refused.returncode == 1 and f"pid {process.pid}: sh record.sh" in refused.stderr
     assert f"left alone, as it runs: pid {process.pid}: sh record.sh" in printed("clean")
     process.send_signal(signal.SIGTERM)
     assert ends(process)
 
+    begun = tmp_path / "begun"
     begun.unlink()
     workload = ["sh", "-c", f"touch {begun}; exec sleep 600"]
     command = [*COMMAND, "record", "-o", str(tmp_path / "own.data"), "--", *workload]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +39,15 @@ print(sum(waited))
 """
 
 
+def waited_ns(work: list[str], data: Path | None = None, *options: object) -> int:
+    """Run a workload that prints how long its callers waited; recorded if a file is given."""
+    if data is None:
+        done = subprocess.run(work, check=True, capture_output=True, text=True)
+    else:
+        done = recorded(data, *options, "--", *work)
+    return int(done.stdout)
+
+
 def replayed(data: Path, threads: int) -> MountReplay:
     (row,) = fusetools.open(data).whatif([f"threads={threads}"]).mounts
     assert row.unknown is None, row.unknown.text
@@ -53,13 +61,10 @@ def test_threads_divide_the_waiting_as_in_the_replay(sample_mount: Mounter, tmp_
     for threads in range(1, 9):
         mount = sample_mount("--threads", str(threads), kernel_cache=60, delay=DELAYS, before=FIRST)
         work = [*FIRST, sys.executable, "-c", STATS, str(mount.path)]
-        if threads in (1, 6):
-            data = tmp_path / f"{threads}.data"
-            done = recorded(data, "--mount", mount.path, "--detail", "stages", "--", *work)
+        data = tmp_path / f"{threads}.data" if threads in (1, 6) else None
+        waited[threads] = waited_ns(work, data, "--mount", mount.path, "--detail", "stages")
+        if data:
             assert replayed(data, threads).threads == threads
-        else:
-            done = subprocess.run(work, check=True, capture_output=True, text=True)
-        waited[threads] = json.loads(done.stdout)
         mount.unmount()
     for recording in (1, 6):
         for threads, measured in waited.items():
@@ -100,12 +105,8 @@ def test_asynchronous_requests_wait_for_room_as_in_the_replay(
         )
         subprocess.run(["unshare", "-m", "sh", "-c", script], check=True)
         work = [*FIRST, sys.executable, "-c", READS, *(f"{mount.path}/large-{n}" for n in range(6))]
-        if limit in (1, 12):
-            data = tmp_path / f"{limit}.data"
-            done = recorded(data, "--mount", mount.path, "--", *work)
-        else:
-            done = subprocess.run(work, check=True, capture_output=True, text=True)
-        waited[limit] = json.loads(done.stdout)
+        data = tmp_path / f"{limit}.data" if limit in (1, 12) else None
+        waited[limit] = waited_ns(work, data, "--mount", mount.path)
         mount.unmount()
     for recording in (1, 12):
         for limit, measured in waited.items():

@@ -13,8 +13,8 @@ from fusetools import session
 from fusetools.host import sockets
 from fusetools.host.files import Files
 from fusetools.host.mounts import OpenFile, files_of
+from fusetools.host.processes import started
 from fusetools.record.daemons import Daemons
-from fusetools.record.state import started
 from fusetools.session import File, Peer, Session
 
 

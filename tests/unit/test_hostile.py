@@ -27,11 +27,11 @@ from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.messages import framed
 from fusetools.host.mounts import parse_mountinfo
-from fusetools.host.processes import code, comm, family
+from fusetools.host.processes import code, comm, family, started
 from fusetools.host.rights import drop_privileges
 from fusetools.plan.events import Probe
 from fusetools.record import merger, state, symbols
-from fusetools.record.state import Removed, started
+from fusetools.record.state import Removed
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 from fusetools.render.csv.count import render

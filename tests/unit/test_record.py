@@ -19,6 +19,7 @@ from mounts import wait_until
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
+from fusetools.host.processes import started
 from fusetools.plan.events import Event
 from fusetools.plan.filters import condition
 from fusetools.record import graceperiods, instance
@@ -33,7 +34,6 @@ from fusetools.record.state import (
     Recordings,
     State,
     clean,
-    started,
 )
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded

@@ -17,7 +17,7 @@ from fusetools.reasons import Code
 from fusetools.render.text.whatif import render
 from fusetools.results.whatif import WhatIf
 
-CHANGE = (4, 0, 0, 0, 0)
+CHANGE = whatif.Change(4, 0, 0, 0, 0)
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
 
@@ -74,7 +74,10 @@ def test_no_estimate_where_the_model_does_not_hold(
 
 def test_timeouts_need_no_known_threads() -> None:
     assert (
-        whatif._mount("/mnt", mount(handed=1, ring=10), (0, 1, 1, 1, 0), False, {}).unknown is None
+        whatif._mount(
+            "/mnt", mount(handed=1, ring=10), whatif.Change(0, 1, 1, 1, 0), False, {}
+        ).unknown
+        is None
     )
 
 
@@ -149,7 +152,10 @@ def test_no_estimate_where_the_background_list_is_not_recorded(
 ) -> None:
     row = whatif._mount("/mnt", mount(**change), whatif.parse(["max_background=64"]), False, limits)
     assert row.unknown is not None and row.unknown.code is code and row.waited_ns is None
-    assert whatif._mount("/mnt", mount(), (0, 0, 0, 0, 64), False, {5: 12}).waited_ns == 250
+    assert (
+        whatif._mount("/mnt", mount(), whatif.Change(0, 0, 0, 0, 64), False, {5: 12}).waited_ns
+        == 250
+    )
 
 
 def test_a_limit_by_cpus_is_printed() -> None:
