@@ -81,31 +81,32 @@ AGAIN = $(if $(STRICT),,--second-runs)
 WITHIN = timeout --foreground --signal INT --kill-after 2m $(LIMIT)
 PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(AGAIN)
 OF_KERNELS := live or filesystems or vm
+NOTED := --failed=target/failed.txt
 
 # Tests that record wait more than they compute: the rest uses the CPUs meanwhile. Second runs wait
-# for the lock: they are alone.
+# for the lock: they are alone. The output ends with all failures, also those of flaky tests.
 test: install-tests samples compiled $(VENV)/.tested
 	@mkdir -p target
-	@rm -f target/passed.json target/flaky.json
+	@rm -f target/passed.json target/flaky.json target/failed.txt
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
 	setsid nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
-	  good=0; $(PYTEST) -m '$(OF_KERNELS)' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \
-	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; exit $$good
+	  good=0; $(PYTEST) $(NOTED) -m '$(OF_KERNELS)' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \
+	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; cat target/failed.txt || true; exit $$good
 
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
 # again. What takes long to build is ready when tests come to it: a test's time is limited.
 test-pure: $(VENV)/.tested
-	good=0; \
-	  cargo build --quiet --release --package fusetools-core --examples || good=$$?; \
-	  tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
+	good=0; failed() { good=$$?; echo "failed: $$1" >>target/failed.txt; }; \
+	  cargo build --quiet --release --package fusetools-core --examples || failed 'cargo build'; \
+	  tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json $(NOTED) -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & bare=$$!; \
 	  $(MAKE) --silent -C tests/filesystems/daemons ../build/fuserfs || true; \
-	  $(MAKE) --no-print-directory lint || good=$$?; \
-	  cargo test --quiet || good=$$?; \
+	  $(MAKE) --no-print-directory lint || failed 'make lint'; \
+	  cargo test --quiet || failed 'cargo test'; \
 	  wait $$bare || good=$$?; cat target/bare.log; \
-	  $(PY) -m pytest --quiet --durations 15 --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
+	  $(PY) -m pytest --quiet --durations 15 $(NOTED) --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
 	  exit $$good
 
 test-quick: install-tests lint

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fixtures import Core, Driver, Fake, Invoke
 from hypothesis import settings
+from second_runs import reason
 
 from fusetools import cli
 from fusetools import core as binding
@@ -30,6 +31,7 @@ GUEST = 900.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--passed", metavar="FILE", help="write to it which tests passed")
+    parser.addoption("--failed", metavar="FILE", help="append to it which tests failed, and why")
     parser.addoption("--but", metavar="FILE", help="run all but those that it names")
 
 
@@ -45,6 +47,11 @@ def pytest_terminal_summary(
     if path := config.getoption("--passed"):
         passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
         Path(path).write_text(json.dumps(passed))
+    if path := config.getoption("--failed"):
+        with Path(path).open("a") as file:
+            for kind in "failed", "error":
+                for report in terminalreporter.stats.get(kind, ()):
+                    print(f"failed: {report.nodeid}: {reason(report)}", file=file)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook

@@ -21,7 +21,8 @@ MARKERS = ("live", "filesystems", "vm")
 RUNS = 2
 MOST = 8  # more failures are not flaky
 LIMIT = 1800.0  # limit in seconds of one run; each test has a shorter limit of its own
-OPTIONS = ("kernels",)  # that tests in guests depend on; only their conftest.py defines them
+NOTED = "failed"  # the option that notes failures
+OPTIONS = ("kernels", NOTED)  # for tests in guests, whose conftest.py defines the first; for all
 NOTE = "flaky.json"
 BESIDE = "pure.lock"
 
@@ -64,7 +65,7 @@ class SecondRuns:
         name: str = getattr(report, "second_run", "")
         if report.failed and name:
             self.reports += 1
-            self.failed.setdefault(name, _reason(report))
+            self.failed.setdefault(name, reason(report))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -100,7 +101,7 @@ class SecondRuns:
         options = [
             f"--{option}={value}"
             for option in OPTIONS
-            if name.startswith("tests/vm/")
+            if (option == NOTED or name.startswith("tests/vm/"))
             and (value := self.config.getoption(option, None)) is not None
         ]
         command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--quiet", *options, name]
@@ -126,7 +127,7 @@ class SecondRuns:
         return True
 
 
-def _reason(report: pytest.TestReport) -> str:
+def reason(report: pytest.TestReport) -> str:
     """Return the first line of a test's error."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else report.longreprtext

@@ -20,9 +20,10 @@ from fusetools.stuck import bounded, children
 from fusetools.stuck.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
-PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
-EAGER, SOON = [str(Path(__file__).parent / "eager.py")], 0.4  # of its threshold, which is lower
+PATIENT = Path(__file__).parent / "patient.py"
 LONG = 1.2  # seconds that callers wait before the look: longer than stuck's threshold
+# The same where callers count as stuck earlier; an emulated machine keeps stuck's own threshold.
+SOON, EARLY = (LONG, "-") if EMULATED else (0.4, "0.2")
 
 
 def user_stack(
@@ -142,10 +143,11 @@ def set_to_one(connection: int, name: str) -> None:
     subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
 
 
-def stuck(*arguments: object, program: Sequence[str] = PATIENT) -> tuple[int, dict[str, Any]]:
-    """Return the exit status and the result of `fusetools stuck --json`."""
+def stuck(*arguments: object, older: str = "-") -> tuple[int, dict[str, Any]]:
+    """Return the exit status and the result of `fusetools stuck --json`. ``older``: see
+    patient.py."""
     done = subprocess.run(
-        [sys.executable, *program, "stuck", "--json", *map(str, arguments)],
+        [sys.executable, PATIENT, older, "stuck", "--json", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=mounts.HANGS,
@@ -155,8 +157,8 @@ def stuck(*arguments: object, program: Sequence[str] = PATIENT) -> tuple[int, di
 
 
 def looked_at(mount: Hanging) -> dict[str, Any]:
-    time.sleep(LONG if EMULATED else SOON)
-    status, result = stuck("--mount", mount.path, program=PATIENT if EMULATED else EAGER)
+    time.sleep(SOON)
+    status, result = stuck("--mount", mount.path, older=EARLY)
     print(result)  # shown when a test fails
     pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
     threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.vm
 
 VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
 FILES = 7
-PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'}"
+PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'} -"
 
 
 @pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
