@@ -41,7 +41,7 @@ INTERRUPTED = 130
     "--repeat",
     type=whole(1, 1000),
     metavar="N",
-    help="Run each point N times.  [default: 5]",
+    help="Run each point N times.  [default: 5, or the experiment's]",
 )
 @click.option("--no-trace", is_flag=True, help="Time the runs; record nothing.")
 @click.option(
@@ -109,7 +109,8 @@ def command(
     path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
     from fusetools.record.preflight import owner
 
-    _run(Folder.create(path, chosen, repeat or 5, owner(options["as_root"])), as_json)
+    rounds = repeat or chosen.repeat or 5
+    _run(Folder.create(path, chosen, rounds, owner(options["as_root"])), as_json)
 
 
 def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

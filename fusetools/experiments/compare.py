@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union
 from fusetools import extras
 from fusetools.errors import Error
 from fusetools.experiments.folder import Folder, Run, is_sweep
+from fusetools.experiments.named import timed
 from fusetools.figures import plural
 from fusetools.recording import Recording
 from fusetools.results.compare import (
@@ -186,7 +187,8 @@ def _losses(sweeps: Iterable[Folder]) -> list[str]:
 
 def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Untested]:
     """Return the measures of runs: the time, then each operation, most requests first."""
-    times = [[1e9 * run.seconds for run in runs] for runs in sides]
+    times = [[1e9 * run.seconds for run in timed(runs)] for runs in sides]
+    sides = [[run for run in runs if run.recorded] or runs for runs in sides]
     measures = [_measure(TIME, "", [(Figures(len(s), _median(s), None), s) for s in times])]
     calls: dict[str, float] = {}
     layers: dict[str, str] = {}

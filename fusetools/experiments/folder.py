@@ -53,7 +53,8 @@ class Requests:
     """Requests of one operation in a run. Times in ns.
 
     ``layer``: "request", or "daemon" if requests could not be recorded; ``size``: mean bytes of
-    data, None if unknown; ``buckets``: as in results.hist.Histogram."""
+    data, None if unknown; ``buckets``: as in results.hist.Histogram; ``stages``: mean of each stage
+    that the recording can tell, as in results.stages.Stage."""
 
     layer: str
     count: int
@@ -62,6 +63,7 @@ class Requests:
     mean: float | None
     size: float | None = None
     buckets: tuple[tuple[int, int, int], ...] = ()
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: object) -> Requests:
@@ -69,9 +71,10 @@ class Requests:
         if not isinstance(data, dict):
             raise TypeError("the requests of an operation make no sense")
         rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
-        new = cls(**{**data, "buckets": rows})
+        stages = {str(name): ns for name, ns in dict(data.get("stages", {})).items()}
+        new = cls(**{**data, "buckets": rows, "stages": stages})
         known = [n for n in (new.p50, new.p99, new.mean, new.size) if n is not None]
-        _check([new.count, *known, *(n for row in rows for n in row)])
+        _check([new.count, *known, *stages.values(), *(n for row in rows for n in row)])
         if new.layer not in LAYERS or any(row[1] > 1 << 64 for row in rows):
             raise ValueError("a histogram makes no sense")
         return new
@@ -84,7 +87,9 @@ class Run:
     ``seconds``: elapsed time; ``user`` and ``system``: CPU seconds of the command and its children;
     ``switches``: their context switches. ``bytes``: bytes moved, from the command's output, or from
     its system calls if ``source`` is "kernel". ``bandwidth``: bytes per second. ``took``: seconds
-    including all work before and after the command.
+    including all work before and after the command. ``operations`` and ``rate``: number of
+    operations and operations per second, from the command's output. ``recorded``: False if only the
+    time was measured; then ``cpu`` is the time that all CPUs of the machine were busy, in seconds.
     """
 
     round: int
@@ -99,6 +104,10 @@ class Run:
     lost: int = 0
     warnings: tuple[str, ...] = ()
     requests: Mapping[str, Requests] = field(default_factory=dict)
+    operations: int | None = None
+    rate: float | None = None
+    recorded: bool = True
+    cpu: float | None = None
 
     @classmethod
     def from_json(cls, data: object) -> Run:
@@ -110,7 +119,8 @@ class Run:
         data.pop("told", None)  # name of "source" in older sweeps
         run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
         _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
-        _check([n for n in (run.bytes, run.bandwidth) if n is not None])
+        amounts = (run.bytes, run.bandwidth, run.operations, run.rate, run.recorded, run.cpu)
+        _check([n for n in amounts if n is not None])
         return run
 
 

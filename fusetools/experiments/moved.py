@@ -1,4 +1,4 @@
-"""Number of bytes that a workload moved, from its output: dd, fio."""
+"""Amount of work that a workload did, from its output: bytes of dd and fio, operations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ MOST = 1 << 22  # maximum number of bytes that are read from the end of the outp
 
 # 268435456 bytes (268 MB, 256 MiB) copied, 0.0894 s, 3.0 GB/s
 _DD = re.compile(r"^(\d{1,18}) bytes? (?:\(.*\) )?copied, ([0-9.,e+-]{1,20}) s,", re.MULTILINE)
+
+
+# 12000 operations, 1.234 s
+_OPERATIONS = re.compile(r"^(\d{1,18}) operations, ([0-9.e+-]{1,20}) s$", re.MULTILINE)
+
+
+def operations(text: str) -> tuple[int, float] | None:
+    """Return the number of operations and their seconds, from the last such line of the output."""
+    found = _OPERATIONS.findall(text)
+    seconds = _number(found[-1][1]) if found else None
+    return (int(found[-1][0]), seconds) if seconds else None
 
 
 def moved(text: str) -> tuple[int, float | None] | None:

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shlex
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,15 +17,20 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.hist import hist
 from fusetools.answers.sizes import sizes
 from fusetools.answers.source import Source
+from fusetools.answers.stages import stages
 from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
-from fusetools.experiments.laws import laws
+from fusetools.experiments.laws import laws, published
 from fusetools.experiments.moved import MOST as MOST_OUTPUT
 from fusetools.experiments.moved import moved as bytes_moved
+from fusetools.experiments.moved import operations as operations_done
+from fusetools.experiments.named import throughput_ratio
+from fusetools.experiments.named import timed as timed_runs
 from fusetools.experiments.table import runs_csv
 from fusetools.host.files import Files, absolute, by_descriptor
 from fusetools.host.mounts import of_own_namespace
+from fusetools.host.processes import busy_seconds
 from fusetools.output import Output, new_file
 from fusetools.plan.experiment import Experiment, Point, fill
 from fusetools.plan.options import Options, Workload
@@ -173,11 +179,13 @@ def _run_point(
         experiment = folder.experiment
         command = experiment.words(folder.points[index])
         requests: Mapping[str, Requests] = {}
-        with _around(experiment, folder.points[index], user, log):
+        busy = None
+        files = Files(Path("/"))
+        with _around(experiment, folder.points[index], user):
             if experiment.caches == "drop":
                 caches.drop()
                 caches.load(command)
-            if experiment.trace:
+            if recorded := experiment.records(folder.points[index], n):
                 recording_ = str(by_descriptor(place) / "perf.data")
                 options = Options(
                     Workload(command, log), output=recording_, wait=True, **experiment.recording
@@ -187,12 +195,17 @@ def _run_point(
                 check(outcome, command, log)
                 requests = _requests(recording_)
             else:
+                before = busy_seconds(files)
                 outcome = timed(command, user, log)
+                after = busy_seconds(files)
                 check(outcome, command, log)
+                if before is not None and after is not None:
+                    busy = after - before
         usage = outcome.usage
         assert usage is not None
         text = _end_of(log)
         moved, seconds = bytes_moved(text) or (None, None)
+        operations, took = operations_done(text) or (None, None)
         source = "command" if moved is not None else ""
         if moved is None and usage.read_bytes is not None and usage.written_bytes is not None:
             whole = max(usage.read_bytes, usage.written_bytes)
@@ -213,19 +226,24 @@ def _run_point(
                 lost=outcome.lost,
                 warnings=tuple(outcome.warnings),
                 requests=requests,
+                operations=operations,
+                rate=operations / took if operations is not None and took else None,
+                recorded=recorded,
+                cpu=busy,
             ),
         )
 
 
 @contextlib.contextmanager
-def _around(experiment: Experiment, point: Point, user: User | None, log: int) -> Iterator[None]:
+def _around(experiment: Experiment, point: Point, user: User | None) -> Iterator[None]:
     """Run the experiment's commands before and after a run. Error: one failed."""
     quoted = {name: shlex.quote(value) for name, value in point.items()}
 
     def shell(text: str) -> None:
         if text:
             command = ("sh", "-c", fill(text, quoted))
-            check(timed(command, user, log), command, log)
+            with tempfile.TemporaryFile() as output:
+                check(timed(command, user, output.fileno()), command, output.fileno())
 
     try:
         shell(experiment.before)
@@ -240,13 +258,32 @@ def _requests(path: str) -> dict[str, Requests]:
     source = Source(path)
     histograms = hist(source, (), ("request", "daemon"), Filters(), False).histograms
     moved = sizes(source)
+    means = _stages(source)
     for layer in ("request", "daemon"):
         for h in histograms:
             if h.layer == layer and h.count and h.operation and h.operation not in requests:
                 times = (h.percentiles_ns.get("50"), h.percentiles_ns.get("99"), h.mean_ns)
                 size = moved.get(h.operation)
-                requests[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
+                of = means.get(h.operation, {})
+                requests[h.operation] = Requests(layer, h.count, *times, size, h.buckets, of)
     return dict(sorted(requests.items(), key=lambda item: -item[1].count))
+
+
+def _stages(source: Source) -> dict[str, dict[str, float]]:
+    """Return the mean of each stage in ns by operation, over its synchronous and asynchronous
+    requests."""
+    totals: dict[str, dict[str, float]] = {}
+    timed_requests: dict[str, int] = {}
+    for of in stages(source, (), "", Filters()).operations:
+        timed_requests[of.operation] = timed_requests.get(of.operation, 0) + of.timed
+        sums = totals.setdefault(of.operation, {})
+        for stage in of.stages:
+            sums[stage.name] = sums.get(stage.name, 0.0) + stage.total_ns
+    return {
+        name: {stage: total / timed_requests[name] for stage, total in sums.items()}
+        for name, sums in totals.items()
+        if timed_requests[name]
+    }
 
 
 def _end_of(log: int) -> str:
@@ -270,54 +307,87 @@ def _save(folder: Folder) -> None:
 def figures(folder: Folder) -> Sweep:
     """Return the figures of the finished runs."""
     runs = [run for _, run in sorted(folder.runs.items(), key=lambda item: item[0])]
+    done = [(point, own) for i, point in enumerate(folder.points) if (own := folder.of(i))]
+    relative = {
+        i: _relative(folder.experiment, point, own, done) for i, (point, own) in enumerate(done)
+    }
     return Sweep(
         path=folder.path,
         experiment=folder.experiment,
         repeat=folder.repeat,
         points=tuple(
-            _figures(folder.experiment, point, done)
-            for index, point in enumerate(folder.points)
-            if (done := folder.of(index))
+            _figures(folder.experiment, point, own, relative[i])
+            for i, (point, own) in enumerate(done)
         ),
         to_do=len(folder.to_do()),
         left_out=folder.left_out,
         lost=sum(run.lost for run in runs),
         warnings=tuple(dict.fromkeys(w for run in runs for w in run.warnings)),
-        laws=tuple(
-            row
-            for index, point in enumerate(folder.points)
-            if (done := folder.of(index))
-            for row in laws(folder.experiment, point, done)
-        ),
+        laws=tuple(laws(folder.experiment, done)),
+        published=tuple(published(folder.experiment, done, relative)),
     )
 
 
-def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> PointFigures:
+def _relative(
+    experiment: Experiment,
+    point: Point,
+    runs: Sequence[Run],
+    done: Sequence[tuple[Point, Sequence[Run]]],
+) -> Estimate | None:
+    """Return the throughput relative to the point that differs by the base's value alone."""
+    base = experiment.relative
+    if not base or base.is_base(point):
+        return None
+    wanted = {**point, base.param: fill(base.to, point)}
+    of_base = next((other for at, other in done if at == wanted), None)
+    return throughput_ratio(runs, of_base) if of_base else None
+
+
+def _class(experiment: Experiment, relative: Estimate | None) -> str:
+    if not experiment.relative or not relative:
+        return ""
+    ends = [experiment.relative.class_of(end) for end in (relative.low, relative.high)]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _figures(
+    experiment: Experiment, point: Point, runs: Sequence[Run], relative: Estimate | None
+) -> PointFigures:
+    recorded = [run for run in runs if run.recorded]
+    quiet = timed_runs(runs)  # not disturbed by a recording
     operations: dict[str, list[Requests]] = {}
-    for run in runs:
+    for run in recorded:
         for name, requests in run.requests.items():
             operations.setdefault(name, []).append(requests)
     return PointFigures(
         point=point,
         label=experiment.label(point),
-        seconds=estimate([run.seconds for run in runs]),
-        user_seconds=estimate([run.user for run in runs]),
-        system_seconds=estimate([run.system for run in runs]),
-        switches=estimate([run.switches for run in runs]),
-        bytes=_known(run.bytes for run in runs),
-        bytes_per_second=_known(run.bandwidth for run in runs),
+        seconds=estimate([run.seconds for run in quiet]),
+        user_seconds=estimate([run.user for run in quiet]),
+        system_seconds=estimate([run.system for run in quiet]),
+        switches=estimate([run.switches for run in quiet]),
+        bytes=_known(run.bytes for run in quiet),
+        bytes_per_second=_known(run.bandwidth for run in quiet),
         requests={
             name: OperationAt(
                 rows[0].layer,
                 # a run without such requests counts as 0
-                estimate([*(r.count for r in rows), *[0] * (len(runs) - len(rows))]),
+                estimate([*(r.count for r in rows), *[0] * (len(recorded) - len(rows))]),
                 _known(r.p50 for r in rows),
                 _known(r.p99 for r in rows),
                 _known(r.mean for r in rows),
                 _known(r.size for r in rows),
+                {
+                    stage: estimate([r.stages[stage] for r in rows if stage in r.stages])
+                    for stage in dict.fromkeys(stage for r in rows for stage in r.stages)
+                },
             )
             for name, rows in operations.items()
         },
+        operations_per_second=_known(run.rate for run in quiet),
+        cpu_seconds=_known(run.cpu for run in quiet),
+        relative=relative,
+        relative_class=_class(experiment, relative),
     )
 
 

@@ -460,3 +460,15 @@ def thread_comms(files: Files, pid: int) -> tuple[str, ...]:
     tasks = [name for name in files.list(f"/proc/{pid}/task") if name.isdecimal()]
     names = (files.read(f"/proc/{pid}/task/{task}/comm", quiet=True) for task in tasks)
     return tuple(sorted({name.rstrip("\n") for name in names if name}))
+
+
+def busy_seconds(files: Files) -> float | None:
+    """Return the time that all CPUs have been busy since boot, in seconds; None: unknown.
+
+    Its resolution is a clock tick, usually 10 ms. Waiting for a disk is not busy (proc(5))."""
+    first = (files.read("/proc/stat", quiet=True) or "").split("\n", 1)[0].split()
+    if len(first) < 8 or first[0] != "cpu" or not all(field.isdigit() for field in first[1:]):
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, *more = map(int, first[1:])
+    steal = more[0] if more else 0
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

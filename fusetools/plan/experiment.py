@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import re
@@ -46,46 +47,158 @@ _SIZE = re.compile(r"(\d{1,15})([kKMGT]?)")
 Point = Mapping[str, str]
 
 
+MOST_VALUE = 1e15  # of a published figure
+
+
 @dataclass(frozen=True)
 class Law:
-    """A published number of requests at the points ``at``.
+    """A published statement about the points ``at``.
 
-    Expected are ``plus`` + ``times`` * the value of the parameter ``per`` / ``unit`` requests of
-    ``operation``; up to ``slack`` more are the directory's. ``about``: the law; ``more``: what
-    makes more requests since which kernel, "" if nothing is known.
+    ``figure``: its figure, as in experiments.named.of_run, such as "lookup" for the number of
+    LOOKUP requests. Expected are ``plus`` + ``times`` * the value of the parameter ``per`` /
+    ``unit``; up to ``slack`` more are the directory's. With ``between`` instead, the figure is
+    expected between these two values; with ``over``, this is the ratio to the figure at the point
+    that differs by the values in ``over``.
+
+    ``about``: the law; ``source``: the publication, and the place in it; ``more`` and ``fewer``:
+    the change of the kernel since which there are more or fewer, "" if none is known. Values in
+    ``at`` and ``over`` may contain parameters.
     """
 
     about: str
-    operation: str
-    per: str
+    figure: str
+    per: str = ""
     at: Mapping[str, str] = field(default_factory=dict)
+    over: Mapping[str, str] = field(default_factory=dict)
+    between: tuple[float, ...] = ()
     times: int = 1
     unit: int = 1
     plus: int = 0
     slack: int = 0
+    source: str = ""
     more: str = ""
+    fewer: str = ""
 
-    def expected(self, point: Point) -> int | None:
-        """Return the number at a point; None: the law says nothing about it."""
-        size = _SIZE.fullmatch(point.get(self.per, ""))
-        if size is None or any(point.get(name) != value for name, value in self.at.items()):
+    def expected(self, point: Point) -> tuple[float, float] | None:
+        """Return the range at a point; None: the law says nothing about it."""
+        if not matches(self.at, point):
             return None
-        return self.plus + self.times * int(size[1]) * BYTES[size[2]] // self.unit
+        if self.between:
+            return self.between[0], self.between[1]
+        size = amount(point.get(self.per, ""))
+        if size is None:
+            return None
+        least = self.plus + self.times * size // self.unit
+        return least, least + self.slack
 
     @classmethod
     def from_json(cls, data: object) -> Law:
         """Raise ValueError or TypeError if ``data`` is no law."""
         if not isinstance(data, dict):
             raise TypeError("a law makes no sense")
-        law = cls(**{**data, "at": {_text(k): _text(v) for k, v in data.get("at", {}).items()}})
-        for text in (law.about, law.operation, law.per, law.more):
+        rows = {key: _conditions(data.get(key, {})) for key in ("at", "over")}
+        law = cls(**{**data, **rows, "between": tuple(data.get("between", ()))})
+        for text in (law.about, law.figure, law.per, law.source, law.more, law.fewer):
             _text(text)
         for number in (law.times, law.unit, law.plus, law.slack):
             if not isinstance(number, int) or not 0 <= number <= 1 << 40:
                 raise ValueError(f"a law has the number {number!r}")
         if not law.unit:
             raise ValueError("a law has the unit 0")
+        if law.between and (len(law.between) != 2 or not _ascending(law.between)):
+            raise ValueError("a law is between two values")
+        if bool(law.between) == bool(law.per):
+            raise ValueError("a law needs per or between")
+        if law.over and not law.between:
+            raise ValueError("a law with over needs between")
         return law
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The throughput of all points relative to the points whose parameter ``param`` is ``to``.
+
+    ``to`` may contain parameters. ``classes``: the least relative throughput of each class by its
+    name, such as 0.95 for at most 5 % less; the last one's is 0.
+    """
+
+    param: str
+    to: str
+    classes: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+    def is_base(self, point: Point) -> bool:
+        """Return whether other points are relative to this one."""
+        return matches({self.param: self.to}, point)
+
+    def class_of(self, ratio: float) -> str:
+        """Return the class of a relative throughput; "" without classes."""
+        ordered = sorted(self.classes.items(), key=lambda row: -row[1])
+        return next((name for name, least in ordered if ratio >= least), "")
+
+    @classmethod
+    def from_json(cls, data: object) -> Relative:
+        """Raise ValueError or TypeError if ``data`` does not say what is relative to what."""
+        if not isinstance(data, dict):
+            raise TypeError("relative makes no sense")
+        relative = cls(**{**data, "classes": dict(data.get("classes", {}))})
+        for text in (relative.param, relative.to, relative.source, *relative.classes):
+            _text(text)
+        for least in relative.classes.values():
+            if not _ascending((least,)):
+                raise ValueError(f"a class begins at {least!r}")
+        return relative
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published value of a figure at the points ``at``, between ``low`` and ``high``.
+
+    ``series``: the publication's name for the machine or the device; ``source``: the place in the
+    publication. ``figure`` as in experiments.named.of_run, or "relative".
+    """
+
+    series: str
+    at: Mapping[str, str]
+    figure: str
+    low: float
+    high: float
+    source: str
+
+    @classmethod
+    def from_json(cls, data: object) -> Published:
+        """Raise ValueError or TypeError if ``data`` is no published value."""
+        if not isinstance(data, dict):
+            raise TypeError("a published value makes no sense")
+        new = cls(**{**data, "at": _conditions(data.get("at"))})
+        for text in (new.series, new.figure, new.source):
+            _text(text)
+        if not _ascending((new.low, new.high)):
+            raise ValueError(f"a published value is from {new.low!r} to {new.high!r}")
+        return new
+
+
+def published(text: str) -> tuple[Published, ...]:
+    """Return the published values of a CSV; its other columns are conditions on parameters.
+
+    Raise ValueError or TypeError if it has none of the columns series, figure, low, high, source.
+    """
+    fixed = ("series", "figure", "low", "high", "source")
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    if missing := [name for name in fixed if name not in (rows.fieldnames or ())]:
+        raise ValueError(f"it has no column {missing[0]}")
+    found = []
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError(f"line {rows.line_num} has another number of fields")
+            at = {name: value for name, value in row.items() if name not in fixed and value}
+            low, high = (float(row[name]) for name in ("low", "high"))
+            data = {"series": row["series"], "figure": row["figure"], "source": row["source"]}
+            found.append(Published.from_json({**data, "at": at, "low": low, "high": high}))
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -95,9 +208,11 @@ class Experiment:
     ``params``: the values of each parameter in order; a parameter with several is an axis of the
     grid. ``only``: "name=value" -> a shell command that checks whether points with that value can
     run. ``before``, ``after``: shell commands around each run, neither recorded nor timed.
-    ``laws``: what is expected of the requests. ``caches``: "drop" empties the kernel's caches
+    ``laws``: what is expected of the figures. ``caches``: "drop" empties the kernel's caches
     before each run. ``recording``: options of `fusetools record`, by their names in
-    plan.options.Options.
+    plan.options.Options. ``recorded``: number of rounds that are recorded, 0: all; the others only
+    measure the time. ``repeat``: number of rounds, 0: the default. ``relative``: what the
+    throughput is relative to; those points are not recorded. ``published``: published values.
     """
 
     command: tuple[str, ...]
@@ -110,6 +225,18 @@ class Experiment:
     before: str = ""
     after: str = ""
     laws: tuple[Law, ...] = ()
+    recorded: int = 0
+    repeat: int = 0
+    relative: Relative | None = None
+    published: tuple[Published, ...] = ()
+
+    JSON_HIDDEN = ("published",)
+
+    def records(self, point: Point, n: int) -> bool:
+        """Return whether the point's run of round ``n`` is recorded."""
+        if self.relative and self.relative.is_base(point):
+            return False
+        return self.trace and (not self.recorded or n <= self.recorded)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -200,6 +327,10 @@ class Experiment:
             before=_text(data.get("before", "")),
             after=_text(data.get("after", "")),
             laws=tuple(map(Law.from_json, data.get("laws", ()))),
+            recorded=_count(data.get("recorded", 0)),
+            repeat=_count(data.get("repeat", 0)),
+            relative=Relative.from_json(data["relative"]) if data.get("relative") else None,
+            published=tuple(map(Published.from_json, data.get("published", ()))),
         )
 
 
@@ -211,6 +342,17 @@ def _recording(data: object) -> LimitedOptions:
     options = cast(LimitedOptions, rows)
     Options(Workload(("true",)), output="", wait=True, **options)
     return options
+
+
+def matches(at: Mapping[str, str], point: Point) -> bool:
+    """Return whether the point has these values, in which its parameters are filled in."""
+    return all(point.get(name) == fill(value, point) for name, value in at.items())
+
+
+def amount(value: str) -> int | None:
+    """Return a parameter's value as a number, bytes of a size; None: it is none."""
+    size = _SIZE.fullmatch(value)
+    return int(size[1]) * BYTES[size[2]] if size else None
 
 
 def names(text: str) -> set[str]:
@@ -283,14 +425,29 @@ def about(path: Path) -> str:
     return str(tomllib.loads(path.read_text(encoding="utf-8")).get("about", ""))
 
 
-_KEYS = ("about", "command", "fio", "params", "needs", "only", "caches", "before", "after", "laws")
+_KEYS = (
+    *(
+        "about",
+        "command",
+        "fio",
+        "params",
+        "needs",
+        "optional",
+        "only",
+        "caches",
+        "before",
+        "after",
+    ),
+    *("laws", "recorded", "repeat", "relative", "published"),
+)
 
 
 def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
     """Return the experiment of a TOML file, with its parameters overridden by the ``given`` ones.
 
     The file's ``fio`` is the command where fio is installed; ``needs`` explains the parameters that
-    the user must give.
+    the user must give, ``optional`` those that the user may give: values with an ``optional``
+    parameter that is not given are left out.
     """
     try:
         data = tomllib.loads(read_input(path, MOST_BYTES).decode())
@@ -309,11 +466,15 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
             command = _text(data["fio"])
         params = {name: tuple(map(_text, v)) for name, v in data.get("params", {}).items()}
         needs = {name: _text(why) for name, why in data.get("needs", {}).items()}
+        optional = {name: _text(why) for name, why in data.get("optional", {}).items()}
         only = {name: _text(test) for name, test in data.get("only", {}).items()}
         caches = _text(data.get("caches", CACHES[0]))
         words = tuple(shlex.split(command))
         before, after = _text(data.get("before", "")), _text(data.get("after", ""))
         laws = tuple(map(Law.from_json, data.get("laws", ())))
+        relative = Relative.from_json(data["relative"]) if "relative" in data else None
+        recorded, repeat = _count(data.get("recorded", 0)), _count(data.get("repeat", 0))
+        points = _text(data.get("published", ""))
     except KeyError as error:
         raise _mistake(path, f"it has no {error.args[0]}") from error
     except (ValueError, TypeError, AttributeError) as error:
@@ -330,19 +491,42 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
                 "",
                 f"fusetools sweep {own} --param {name}=…",
             )
-    known = [*params, *needs, MOUNT]
+    known = [*params, *needs, *optional, MOUNT]
     for name in given:
         if name not in known:
             raise Error(f"the experiment {path.stem} has no parameter {name}", f"it has {known}")
     # in the file's order, so that the axes keep their author's order
-    params = {name: given.get(name, params.get(name, ())) for name in (*params, *needs)}
+    for name, values in params.items():
+        there = [v for v in values if not names(v) & (optional.keys() - given.keys())]
+        params[name] = given.get(name, tuple(there))
+    params |= {name: given[name] for name in (*needs, *optional) if name in given}
     texts = (words, (before, after), *params.values())
     used = {n for word in texts for text in word for n in names(text)}
     params = {name: values for name, values in params.items() if name in used}
     chosen = Experiment(
-        words, params, only, caches, about=about, before=before, after=after, laws=laws
+        words,
+        params,
+        only,
+        caches,
+        about=about,
+        before=before,
+        after=after,
+        laws=laws,
+        recorded=recorded,
+        repeat=repeat,
+        relative=relative,
+        published=_published(path.with_name(points)) if points else (),
     )
     return chosen.checked()
+
+
+def _published(path: Path) -> tuple[Published, ...]:
+    try:
+        return published(read_input(path, MOST_BYTES).decode())
+    except OSError as error:
+        raise Error(f"cannot read {path}", error.strerror or str(error)) from error
+    except (ValueError, TypeError) as error:
+        raise Error(f"mistake in the published values {path}", str(error)) from error
 
 
 def _mistake(path: Path, why: str) -> Error:
@@ -351,6 +535,28 @@ def _mistake(path: Path, why: str) -> Error:
 
 def _wrong(what: str, why: str) -> Error:
     return Error(what, why, "fusetools sweep --param bs=4k,64k -- dd if=FILE of=/dev/null bs={bs}")
+
+
+def _ascending(values: Sequence[object]) -> bool:
+    """Return whether the values are numbers from 0 to MOST_VALUE, in ascending order."""
+    least: float = 0
+    for value in values:
+        if not isinstance(value, (int, float)) or not least <= value <= MOST_VALUE:
+            return False
+        least = value
+    return True
+
+
+def _conditions(data: object) -> dict[str, str]:
+    if not isinstance(data, dict):
+        raise TypeError("a condition makes no sense")
+    return {_text(name): _text(value) for name, value in data.items()}
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value <= MOST_POINTS:
+        raise ValueError(f"{value!r} is no number of rounds")
+    return value
 
 
 def _text(value: object) -> str:

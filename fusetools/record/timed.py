@@ -14,7 +14,7 @@ from fusetools.record.workload import User, Workload
 from fusetools.results.record import Outcome
 
 MOST = 1 << 16  # bytes of a log that are looked at, its end
-LAST = 200  # characters of what a workload said last
+LAST = 200  # characters of a workload's command, and of what it said last
 
 
 def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
@@ -49,7 +49,9 @@ def _failure(command: Sequence[str], status: int, log: int) -> Error:
     lines = os.pread(log, MOST, end).decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     how = f"signal {status - 128}" if status > 128 else f"exit status {status}"
-    return Error(f"the workload failed with {how}: {shlex.join(command)}", last[-LAST:])
+    words = shlex.join(command)
+    shown = words if len(words) <= LAST else f"{words[:LAST]}…"
+    return Error(f"the workload failed with {how}: {shown}", last[-LAST:])
 
 
 def check(outcome: Outcome, command: Sequence[str], log: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusetools.plan.experiment import Experiment
@@ -21,11 +21,19 @@ class OperationAt:
     p99_ns: NsEstimate | None
     mean_ns: NsEstimate | None
     size_bytes: BytesEstimate | None
+    stages_ns: Mapping[str, NsEstimate] = field(default_factory=dict)  # mean of each stage
 
 
 @dataclass(frozen=True)
 class PointFigures:
-    """Figures of a point of the grid, over its runs; as in experiments.folder.Run."""
+    """Figures of a point of the grid, over its runs; as in experiments.folder.Run.
+
+    Times and rates are those of the runs that were not recorded, if there are any.
+    ``cpu_seconds``: time that all CPUs of the machine were busy, also for other programs; None if
+    all runs were recorded. ``relative``: throughput relative to that of the experiment's base, 1:
+    equal; None without one. ``relative_class``: its class, and the classes of the interval's ends
+    if they differ ("Orange to Yellow").
+    """
 
     point: Mapping[str, str]
     label: str
@@ -36,25 +44,44 @@ class PointFigures:
     bytes: BytesEstimate | None
     bytes_per_second: Estimate | None
     requests: Mapping[str, OperationAt]
+    operations_per_second: Estimate | None = None
+    cpu_seconds: SecondsEstimate | None = None
+    relative: Estimate | None = None
+    relative_class: str = ""
 
 
 @dataclass(frozen=True)
 class LawAt:
     """A law of the experiment at a point.
 
-    ``verdict``: "holds" (the requests of all runs are within the expected ones and ``slack`` more),
-    "differs", or "unseen" (requests were not recorded, or lost). ``requests``: None if unseen.
-    ``since``: what makes more of them since which kernel, if there are more; "" if not known.
+    ``figure``: as in experiments.named.of_run; ``low`` and ``high``: the range that is expected of
+    it. ``measured``: None if the runs cannot tell. ``verdict``: "holds" (the interval of all runs
+    is within the range), "differs" or "unseen" (the runs cannot tell). ``since``: what makes more
+    or fewer of them since which kernel; "" if not known. ``source``: the publication.
     """
 
     law: str
     label: str
-    operation: str
-    expected: int
-    slack: int
-    requests: Estimate | None
+    figure: str
+    low: float
+    high: float
+    measured: Estimate | None
     verdict: str
     since: str
+    source: str
+
+
+@dataclass(frozen=True)
+class PublishedAt:
+    """A published value at a point: between ``low`` and ``high``, and the own one (``here``)."""
+
+    label: str
+    figure: str
+    series: str
+    low: float
+    high: float
+    here: Estimate | None
+    source: str
 
 
 @dataclass(frozen=True)
@@ -71,3 +98,4 @@ class Sweep:
     lost: int
     warnings: tuple[str, ...]
     laws: tuple[LawAt, ...] = ()
+    published: tuple[PublishedAt, ...] = ()

@@ -41,7 +41,7 @@ from fusetools.host.btf import read_fuse  # noqa: E402
 from fusetools.host.mounts import parse_mountinfo  # noqa: E402
 from fusetools.host.processes import parse_maps  # noqa: E402
 from fusetools.plan import experiment, probeset  # noqa: E402
-from fusetools.plan.experiment import Experiment  # noqa: E402
+from fusetools.plan.experiment import Experiment, Law, Relative, published  # noqa: E402
 from fusetools.record.state import State  # noqa: E402
 from fusetools.render.csv import count as counts_to_csv  # noqa: E402
 from fusetools.render.html import page  # noqa: E402
@@ -156,7 +156,17 @@ class Files:
         csv = counts_to_csv.render(fusetools.open(DEMO).counts())
         self.rows = [line.split(",") for line in csv.splitlines()]
         self.sweep = folder / "sweep"
-        one = Experiment(("dd", "bs={bs}"), {"bs": ("4k", "64k")}, recording={"mounts": ("/mnt",)})
+        one = Experiment(
+            ("dd", "bs={bs}"),
+            {"bs": ("4k", "64k")},
+            recording={"mounts": ("/mnt",)},
+            laws=(
+                Law("one READ for a byte", "read", "bs"),
+                Law("as many", "read", over={"bs": "64k"}, between=(0.5, 2)),
+            ),
+            relative=Relative("bs", "64k", {"Green": 0.5, "Red": 0}),
+            published=published("series,bs,figure,low,high,source\nA,4k,read/bs,1,2,table 1\n"),
+        )
         requests = {
             "read": Requests("request", 9, 9e4, 1e6, 1e5, 131072.0, ((1, 2, 3), (4, 8, 6))),
             "lookup": Requests("request", 60, 4e4, 5e4, 41e3),

@@ -124,24 +124,45 @@ def test_a_mount_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 def test_fast17_counts_what_the_file_system_answered(
     samples: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    """Files created hold the paper's laws; reads are as many as the sample's own count says."""
+    """Requests that the laws count are as many as the sample's own count says.
+
+    It begins with 61 files created for each workload that reads or deletes them."""
     needs_perf()
     passed = Passed(samples, tmp_path_factory.mktemp("pass"), "--timeout", "600")
+    works = ("files-cr-1th", "files-rd-1th", "files-del-1th", "seq-wr-1th-1f")
     try:
-        options = ("--as-root", "--repeat", 1, "--mount", passed.path)
-        found = sweep(tmp_path, *options, "--param", "files=61", "--param", "size=1M", "fast17")
+        params = (f"work={','.join(works)}", "files=61", "size=1M", f"native={passed.below}")
+        options = [word for param in params for word in ("--param", param)]
+        options += ["--as-root", "--repeat", "2", "--mount", str(passed.path)]
+        found = sweep(tmp_path, *options, "fast17")
         assert not list(passed.path.iterdir())
         own = passed.counts()
     finally:
         passed.clean()
-    laws = {(row["operation"], row["label"]): row for row in found["laws"]}
-    for operation in ("lookup", "create", "getattr", "write", "flush", "release"):
-        row = laws[operation, "work=create"]
-        assert (row["expected"], row["verdict"]) == (61, "holds"), row
-    reads = [laws["read", f"work={work}"] for work in ("small-read", "sequential-read")]
-    assert [row["expected"] for row in reads] == [2 * 61, 8 + 3]
-    assert sum(row["requests"]["median"] for row in reads) == own["read"]
-    for row in reads:
-        right = row["requests"]["median"] == row["expected"]
-        assert row["verdict"] == ("holds" if right else "differs")
-    assert own["create"] == 61 + 61 + 1  # of the workload, and before the two that read
+    laws = {(row["figure"], row["label"].split()[0]): row for row in found["laws"]}
+    for figure in ("lookup", "create", "getattr", "write", "flush", "release"):
+        row = laws[figure, "work=files-cr-1th"]
+        assert (row["low"], row["verdict"]) == (61, "holds"), row
+    assert laws["write", "work=seq-wr-1th-1f"]["verdict"] == "holds"
+    reads = laws["read", "work=files-rd-1th"]
+    assert (reads["low"], reads["high"]) == (2 * 61, 2 * 61)
+    right = reads["measured"]["median"] == 2 * 61
+    assert reads["verdict"] == ("holds" if right else "differs")
+    assert laws["unlink", "work=files-del-1th"]["verdict"] == "holds"
+    # Each of two rounds: created by the workload, and before those that read or delete.
+    assert own["create"] == 2 * (61 + 61 + 61 + 1)
+    assert own["read"] == 2 * reads["measured"]["median"]
+    assert own["unlink"] == own["create"]
+    assert found["lost"] == 0
+    native = [one for one in found["points"] if one["point"]["where"] == str(passed.below)]
+    assert len(native) == len(works)
+    assert all(one["relative"] is None and one["requests"] == {} for one in native)
+    for one in found["points"]:
+        if one not in native:
+            base = next(n for n in native if n["point"]["work"] == one["point"]["work"])
+            ratio = one["operations_per_second"]["median"] / base["operations_per_second"]["median"]
+            assert one["relative"]["median"] == pytest.approx(ratio)
+    assert {row["figure"] for row in found["published"] if row["here"]} >= {
+        *("relative", "operations_per_second", "create/files", "read/files", "write/size"),
+        "create.queue_ns",
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -13,9 +13,10 @@ from fusetools.render.html.markup import Markup, join, listed, note, table, tag
 from fusetools.render.html.plots import Place, Series, marker, points
 from fusetools.render.text import sweep as sweep_text
 from fusetools.render.text.estimate import confidence
+from fusetools.render.text.layout import cut
 from fusetools.render.text.sweep import aligned, command_line, main_operations
 from fusetools.results.estimate import Estimate
-from fusetools.results.sweep import PointFigures, Sweep
+from fusetools.results.sweep import PointFigures, PublishedAt, Sweep
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,20 @@ def render(result: Sweep) -> Markup:
     """Return plots of each figure over a parameter, with confidence intervals, then tables."""
     experiment = result.experiment
     parts = [tag("p", experiment.about)] if experiment.about else []
-    rows = [("Command", tag("code", command_line(experiment.command)))]
+    command = command_line(experiment.command)
+    code: Markup = tag("code", command)
+    if len(command) > sweep_text.LONG:
+        summary = tag("code", cut(command, sweep_text.LONG, False))
+        code = tag("details", tag("summary", summary), code)
+    rows = [("Command", code)]
     caches = "empty" if experiment.caches == "drop" else "as they were"
     parts.append(listed([*rows, ("Caches", f"{caches} before each run")]))
     if result.points:
-        how = max((point.seconds for point in result.points), key=lambda e: e.runs)
+        how = sweep_text.times(result)
         parts.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
+        if experiment.recorded and experiment.trace:
+            said = sweep_text.recorded(result)
+            parts.append(note(f"{said[0].upper()}{said[1:]}."))
         shown, minor = main_operations(result)
         parts.append(_plots(result, shown))
         parts += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
@@ -44,10 +53,18 @@ def render(result: Sweep) -> Markup:
             join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
             for name in shown
         ]
+        parts += _relative(result)
         if result.laws:
             heading, *verdicts = sweep_text.laws(result)
-            parts += [tag("h3", "Laws"), table(heading, verdicts, "<<>><")]
+            sources = [law.source for law in result.laws]
+            cited = [(*row, source) for row, source in zip(verdicts, sources)]
+            parts += [tag("h3", "Laws"), table((*heading, "source"), cited, "<<>><<")]
             parts += map(note, sweep_text.changes(result))
+        parts += _published(result)
+        heading, *of_stages = sweep_text.stages(result)
+        if of_stages:
+            align = aligned(result) + "<" + ">" * len(heading)
+            parts += [tag("h3", "Mean time in stages"), table(heading, of_stages, align)]
         if minor:
             parts.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
     else:
@@ -81,6 +98,7 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
         label = " ".join(f"{name}={point.point[name]}" for name in others)
         series.setdefault(label, []).append(point)
     figures = [
+        _Figure("Operations per second", lambda point: point.operations_per_second, _count),
         _Figure("Bandwidth", lambda point: point.bytes_per_second, lambda v: f"{size(v)}/s"),
         _Figure("Time", lambda point: point.seconds, _seconds),
         _Figure("CPU time, user", lambda point: point.user_seconds, _seconds),
@@ -105,6 +123,106 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
     ]
     legend = tag("p", keys, class_="legend") if keys else join()
     return join(legend, tag("div", cards, class_="cards"))
+
+
+def _relative(result: Sweep) -> list[Markup]:
+    heading, *rows = sweep_text.relative(result)
+    base = result.experiment.relative
+    if not rows or not base:
+        return []
+    align = aligned(result) + "><<" + "<" * len(sweep_text.series(result))
+    title = f"Throughput relative to {base.param}={sweep_text.base(result)}"
+    return [tag("h3", title), table(heading, rows, align), note(base.source)]
+
+
+def _published(result: Sweep) -> list[Markup]:
+    """Return plots and a table of the published values beside the own ones."""
+    if not result.published:
+        return []
+    axes = result.experiment.axes
+    points_ = {point.label: point.point for point in result.points}
+    cards = []
+    if axes:
+        axis = max(axes, key=lambda name: len(result.experiment.params[name]))
+        others = [name for name in axes if name != axis]
+        groups: dict[tuple[str, str], list[PublishedAt]] = {}
+        for row in result.published:
+            label = " ".join(f"{name}={points_[row.label][name]}" for name in others)
+            groups.setdefault((row.figure, label), []).append(row)
+        cards = [
+            _beside(result, axis, points_, figure, label, rows)
+            for (figure, label), rows in groups.items()
+            if any(row.here for row in rows)
+        ]
+    names = sweep_text.series(result)
+    keys = [
+        tag("span", marker(i, f"c{i % COLOURS}"), name) for i, name in enumerate(("here", *names))
+    ]
+    return [
+        tag("h3", "Beside the published figures"),
+        tag("p", keys, class_="legend"),
+        tag("div", cards, class_="cards"),
+        tag("details", tag("summary", "All published figures"), _table_of_published(result, names)),
+    ]
+
+
+def _beside(
+    result: Sweep,
+    axis: str,
+    points_: Mapping[str, Mapping[str, str]],
+    figure: str,
+    label: str,
+    rows: Sequence[PublishedAt],
+) -> Markup:
+    """Return a plot of a figure over an axis: the own values, then each published series."""
+
+    def show(value: float) -> str:
+        return sweep_text.value(figure, value)
+
+    used = {points_[row.label][axis] for row in rows}
+    places, between = _places([v for v in result.experiment.params[axis] if v in used])
+    own = {row.label: row.here for row in rows if row.here}
+    lines = [
+        [
+            Place(places[points_[at][axis]], e.median, e.low, e.high, f"{at}: {show(e.median)}")
+            for at, e in own.items()
+        ]
+    ]
+    for name in sweep_text.series(result):
+        lines.append(
+            [
+                Place(
+                    places[points_[row.label][axis]],
+                    (row.low + row.high) / 2,
+                    row.low,
+                    row.high,
+                    f"{name}, {row.label}: {show(row.low)} to {show(row.high)}",
+                )
+                for row in rows
+                if row.series == name
+            ]
+        )
+    drawn = [Series(f"c{i % COLOURS}", line, between) for i, line in enumerate(lines)]
+    title = f" over {axis}" + (f", {label}" if label else "")
+    plot = points(drawn, _ticks(places), show, f"{figure}{title}")
+    return tag("figure", tag("h4", figure, tag("span", title, class_="dim")), plot)
+
+
+def _table_of_published(result: Sweep, names: Sequence[str]) -> Markup:
+    rows: dict[tuple[str, str], dict[str, PublishedAt]] = {}
+    for row in result.published:
+        rows.setdefault((row.label, row.figure), {})[row.series] = row
+    shown = []
+    for (label, figure), by_series in rows.items():
+        here = next(iter(by_series.values())).here
+        cells = [
+            sweep_text.value(figure, (of.low + of.high) / 2) if (of := by_series.get(name)) else ""
+            for name in names
+        ]
+        own = sweep_text.value(figure, here.median) if here else ""
+        sources = "; ".join(dict.fromkeys(row.source for row in by_series.values()))
+        shown.append((label, figure, own, *cells, sources))
+    return table(("at", "figure", "here", *names, "source"), shown, "<<>" + ">" * len(names) + "<")
 
 
 def _of_operation(name: str) -> Iterable[_Figure]:
