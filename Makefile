@@ -149,8 +149,8 @@ fuzz: install-tests $(VENV)/.tested
 	$(PY) tests/fuzz/differential.py $$((20 * $(MINUTES)))
 
 demo: install build samples
-	@samples/demo.sh
 	@tools/link.sh
+	@samples/demo.sh
 
 uninstall:
 	@tools/link.sh remove

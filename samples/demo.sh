@@ -4,7 +4,11 @@
 set -eu
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
-show() { printf '\n$ %s\n' "$*"; "$@"; }
+show() {
+  local command="$*"
+  printf '\n$ %s\n' "${command/"env PATH=$PATH "/}"
+  "$@"
+}
 answers() {
   show fusetools stages "$@"
   show fusetools slow -n 1 "$@"
@@ -14,9 +18,11 @@ answers() {
     "$PWD/flame.html" "fusetools report${2+ $2}"
 }
 
-# Only the recording needs root; sudo sets another PATH.
+# Only the recording needs root; sudo sets another PATH. Without a terminal it cannot ask for a password.
 as_root=()
-if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then as_root=(sudo env "PATH=$PATH"); fi
+if [ "$(id -u)" != 0 ] && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; then
+  as_root=(sudo env "PATH=$PATH")
+fi
 
 work=$(mktemp -d)
 tree=$work/tree
