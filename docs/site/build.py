@@ -39,6 +39,7 @@ problems
 gallery
 comparison
 docs/monitoring
+docs/collecting
 docs/containers
 docs/python
 ```
