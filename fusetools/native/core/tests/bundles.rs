@@ -1,6 +1,6 @@
 //! Probes that share an event while they are recorded; in the recording each has its own.
 
-mod perf_data;
+use crate::perf_data;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Copies of user stacks in a recording that is merged give call chains, and never a panic or an unreadable file.
 
-mod perf_data;
+use crate::perf_data;
 
 use std::fs;
 use std::path::PathBuf;

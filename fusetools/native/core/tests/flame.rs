@@ -1,6 +1,6 @@
 //! Stacks for flame graphs from damaged recordings and symbol lists: an answer, bounded, and never a panic.
 
-mod perf_data;
+use crate::perf_data;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Events of threads in spans of time.
 
-mod perf_data;
+use crate::perf_data;
 
 use fusetools_core::events::{Layer, Meaning, Role};
 use fusetools_core::reader::{Places, Reader};

@@ -1,6 +1,6 @@
 //! perf's output to a pipe, read piece by piece, and the sums made of it.
 
-mod perf_data;
+use crate::perf_data;
 
 use fusetools_core::answers::now::{By, Now, Sort, View};
 use fusetools_core::events::{Batch, Meaning, Role};

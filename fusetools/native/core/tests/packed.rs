@@ -1,6 +1,6 @@
 //! Recordings whose records are packed, each compressed record by itself: as written, and as hostile files have them.
 
-mod perf_data;
+use crate::perf_data;
 
 use fusetools_core::events::{Ev, Role, Side};
 use fusetools_core::write::{merge_with, Extras, MergeInfo};

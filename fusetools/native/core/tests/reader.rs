@@ -1,6 +1,6 @@
 //! The reader on files made field by field: every layout, every kind of file, every kind of damage.
 
-mod perf_data;
+use crate::perf_data;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

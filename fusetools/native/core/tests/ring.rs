@@ -1,7 +1,7 @@
 //! Events that ftrace records in an instance of ours, beside perf's recording of the same time.
 
-mod perf_data;
-mod trace_data;
+use crate::perf_data;
+use crate::trace_data;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

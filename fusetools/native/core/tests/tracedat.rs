@@ -6,7 +6,7 @@ use fusetools_core::format::tracedat::{Event, TraceDat, What};
 use fusetools_core::write;
 use fusetools_core::Reader;
 
-mod trace_data;
+use crate::trace_data;
 use trace_data::*;
 
 fn events_of(dat: &TraceDat) -> Vec<(u32, u64, Option<u64>)> {

@@ -1,7 +1,7 @@
 //! Stacks that perf took of some of ftrace's switches, and the events that get them; the workload's switches.
 
-mod perf_data;
-mod trace_data;
+use crate::perf_data;
+use crate::trace_data;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

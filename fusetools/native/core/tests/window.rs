@@ -1,6 +1,6 @@
 //! Window of perf's overwriting buffers: the part that is complete on all CPUs, and the records of its tasks.
 
-mod perf_data;
+use crate::perf_data;
 
 use std::path::PathBuf;
 
