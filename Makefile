@@ -76,7 +76,7 @@ lint: $(VENV)/.tested
 
 # Tests that record and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
 # the limit of all. A live test that fails is run again, alone (CONTRIBUTING.md), but not with STRICT=1.
-LIMIT := 60m
+LIMIT := 75m
 AGAIN = $(if $(STRICT),,--second-runs)
 WITHIN = timeout --foreground --signal INT --kill-after 2m $(LIMIT)
 PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15 $(AGAIN)

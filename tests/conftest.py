@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 from fixtures import Core, Driver, Fake, Invoke
 from hypothesis import settings
-from second_runs import reason
 
 from fusetools import cli
 from fusetools import core as binding
@@ -25,8 +24,8 @@ settings.load_profile("untimed")
 pytest_plugins = ["second_runs", "limits", "pytester"]
 
 FILESYSTEMS = Path(__file__).parent / "filesystems"
-# Timeout in seconds of a test in a guest: two tries of tests/vm/vm.py with its limit PATIENCE.
-GUEST = 900.0
+# Timeout in seconds of a test in a guest: two tries of tests/vm/vm.py with its limit WAITING.
+GUEST = 1500.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +47,8 @@ def pytest_terminal_summary(
         passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
         Path(path).write_text(json.dumps(passed))
     if path := config.getoption("--failed"):
+        from second_runs import reason  # pytest prepares the asserts of a plugin that it imports
+
         with Path(path).open("a") as file:
             for kind in "failed", "error":
                 for report in terminalreporter.stats.get(kind, ()):

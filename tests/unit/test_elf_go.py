@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -56,6 +57,13 @@ func main() {
 """
 
 
+class Program(NamedTuple):
+    """`whole` and `stripped` in a folder."""
+
+    folder: Path
+    arch: str
+
+
 def go(folder: Path, *arguments: str, arch: str = "amd64") -> str:
     assert GO is not None
     settings = {"GOARCH": arch, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
@@ -67,21 +75,23 @@ def go(folder: Path, *arguments: str, arch: str = "amd64") -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arch", "mode", "machine"),
-    [("amd64", "exe", "x86_64"), ("amd64", "pie", "x86_64"), ("arm64", "exe", "aarch64")],
-)
-def test_against_go_nm(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, arch: str, mode: str, machine: str
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "go-sources"  # one cache for all
-    folder.mkdir(exist_ok=True)
+@pytest.fixture(scope="module", params=["amd64", "arm64"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The program of SOURCE, once position independent, once not."""
+    arch = request.param
+    folder = tmp_path_factory.mktemp("go")
     (folder / "main.go").write_text(SOURCE)
     (folder / "go.mod").write_text("module hello\n\ngo 1.18\n")
-    whole, stripped = tmp_path / "whole", tmp_path / "stripped"
-    build = ("build", f"-buildmode={mode}")
-    go(folder, *build, "-o", str(whole), ".", arch=arch)
-    go(folder, *build, "-ldflags=-s -w", "-o", str(stripped), ".", arch=arch)
+    build = ("build", f"-buildmode={'pie' if arch == 'amd64' else 'exe'}")
+    go(folder, *build, "-o", "whole", ".", arch=arch)
+    go(folder, *build, "-ldflags=-s -w", "-o", "stripped", ".", arch=arch)
+    return Program(folder, arch)
+
+
+def test_against_go_nm(program: Program, tmp_path: Path) -> None:
+    folder, arch = program
+    whole, stripped = folder / "whole", folder / "stripped"
+    machine = "x86_64" if arch == "amd64" else "aarch64"
     lines = [line.split(None, 2) for line in go(folder, "tool", "nm", str(whole)).splitlines()]
     # The table has no calling convention.
     text = {
@@ -111,22 +121,15 @@ def section_of(program: Path) -> str:
     return next(word for word in done.stdout.split() if word.endswith(".gopclntab"))
 
 
-@pytest.mark.parametrize("arch", ["amd64", "arm64"])
 @pytest.mark.parametrize("name", ["Grow", "Large", "Small"])
-def test_behind_the_check_of_the_stack(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, name: str, arch: str
-) -> None:
+def test_behind_the_check_of_the_stack(program: Program, name: str) -> None:
     """A probe is at a place that each call passes once, though the call restarts after its stack
     has grown.
 
     The place follows the last branch to that, according to Go's disassembler.
     """
-    folder = tmp_path_factory.getbasetemp() / "go-sources"
-    folder.mkdir(exist_ok=True)
-    (folder / "main.go").write_text(SOURCE)
-    (folder / "go.mod").write_text("module hello\n\ngo 1.18\n")
-    out = tmp_path / "out"
-    go(folder, "build", "-o", str(out), ".", arch=arch)
+    folder, arch = program
+    out = folder / "whole"
     listing = go(folder, "tool", "objdump", "-s", rf"^main\.\(\*T\)\.{name}$", str(out))
     code = [line.split() for line in listing.splitlines() if line.strip().startswith("main.go:")]
     branches = [i for i, words in enumerate(code[:8]) if words[3] in ("JBE", "BLS")]

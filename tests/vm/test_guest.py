@@ -72,10 +72,13 @@ def test_a_lockup_gets_one_fresh_try_and_is_said(
         vm.run(kernel, "true", folder)
 
 
+@pytest.mark.parametrize("hang", ["exec sleep 60", "while :; do :; done"])
 def test_no_end_within_the_time_is_a_lockup(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hang: str
 ) -> None:
-    kernel = stand_in(monkeypatch, tmp_path, "exec sleep 60", "exec sleep 60")
+    """A guest that sleeps exceeds the limit of time, another that of CPU time."""
+    kernel = stand_in(monkeypatch, tmp_path, hang, hang)
+    monkeypatch.setattr(vm, "WAITING", 0.3 if "sleep" in hang else 60.0)
     with pytest.warns(vm.VMRetry), pytest.raises(vm.Lockup, match="no end within the time"):
         vm.run(kernel, "true", tmp_path / "folder", timeout=0.1)
 

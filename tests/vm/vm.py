@@ -41,7 +41,8 @@ HERE = Path(__file__).resolve().parent
 MEMORY = 1024  # MB
 READY = b"vm-init: ready"
 LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
-PATIENCE = 400.0  # limit in seconds of a command; twice that is less than a test's limit
+PATIENCE = 400.0  # limit in seconds of CPU time that a command may take
+WAITING = 700.0  # limit in seconds of a command; twice that is less than a test's limit
 QEMU = "qemu-system-x86_64"
 # CPU features that cost an emulator a quarter of its time, and that no test needs. A CPU with erms
 # copies at once what the emulator copies byte by byte.
@@ -273,7 +274,8 @@ def run(
     ``systemd``: run it below the host's systemd, which is the guest's first process. ``devices``:
     additional arguments of QEMU. Either has a guest of its own.
 
-    A guest that locks up or exceeds `timeout` seconds is ended, and gets one fresh try (VMRetry).
+    A guest that locks up, or exceeds `timeout` seconds of CPU time or WAITING seconds, is ended,
+    and gets one fresh try (VMRetry).
     Lockup, VMError: the command did not end; the guest's last output is in `folder`/.vm/console.
     """
     folder = folder.resolve()
@@ -356,7 +358,7 @@ class Machine:
         (folder / ".vm" / "console").symlink_to(self.console)
         if self._ready:
             self._tell(folder)
-        deadline = time.monotonic() + timeout
+        deadline, most = time.monotonic() + WAITING, self._ran() + timeout
         while (answer := self._answer(folder)) is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.1)
@@ -373,9 +375,14 @@ class Machine:
             for line in said.splitlines():
                 if any(sign in line for sign in LOCKUPS):
                     raise Lockup(line.decode(errors="replace").strip())
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._ran() > most:
                 raise Lockup(f"no end within the time (see {self.console})")
         return answer
+
+    def _ran(self) -> float:
+        """Return the guest's CPU time in seconds, which a busy host hardly changes."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _tell(self, folder: Path) -> None:
         assert self.process.stdin is not None
