@@ -106,7 +106,7 @@ test-pure: $(VENV)/.tested
 	  $(MAKE) --no-print-directory lint || failed 'make lint'; \
 	  cargo test --quiet || failed 'cargo test'; \
 	  wait $$bare || good=$$?; cat target/bare.log; \
-	  $(PY) -m pytest --quiet --durations 15 $(NOTED) --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
+	  $(PY) -m pytest --quiet --numprocesses 2 --durations 15 $(NOTED) --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
 	  exit $$good
 
 test-quick: install-tests lint
