@@ -701,7 +701,7 @@ def test_laws_are_shown_with_their_verdicts(tmp_path: Path) -> None:
 
 def _run(n: int, rate: float | None, queue: float | None = None, recorded: bool = True) -> Run:
     """Return a run of 90 creates for 30 files; ``queue``: their mean time in the queue in ns."""
-    stages = {} if queue is None else {"queue": queue}
+    stages = {} if queue is None else {"daemon": 9e3, "vfs_entry+setup": 1e3, "queue": queue}
     create = Requests("request", 30, None, None, None, stages=stages)
     requests = {"create": create} if recorded else {}
     seconds = 9.0 if recorded else 1.0
@@ -801,7 +801,8 @@ def test_published_values_stand_beside_the_own_ones(tmp_path: Path) -> None:
     assert "1 other published figure: --json, fusetools report" in text
     at = text.index("mean time in stages:")
     cells = [line.split() for line in text[at:].splitlines()[1:3]]
-    assert cells == [["where", "queue"], ["/mnt", "create", "8.00", "us"]]
+    assert cells[0] == ["where", "vfs_entry+setup", "queue", "daemon"]
+    assert cells[1] == ["/mnt", "create", "1.00", "us", "8.00", "us", "9.00", "us"]
     page = str(sweep_html.render(result))
     assert "Throughput relative to where=/srv" in page and "table 3" in page
     assert "SSD, where=/mnt: 0.37 to 0.39" in page

@@ -584,3 +584,20 @@ def test_a_disk_that_fills_ends_the_recording(guest: vm.Guest, tools: Path, tmp_
     assert counts(tmp_path / "perf.data", "request")["FUSE_LOOKUP"] > 0
     assert (tmp_path / "files").read_text() == "perf.data\n"
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+
+
+def test_a_read_at_the_end_of_a_file_is_a_request_before_linux_5_16(
+    kernel: vm.Kernel, guest: vm.Guest, tmp_path: Path
+) -> None:
+    """The change that the experiment fast17 names: 8c8387ee3f55."""
+    guest(
+        f"""set -e
+        {OWN}
+        {mount()}
+        for n in 1 2 3 4 5 6 7; do head -c 4096 /dev/zero > /run/tree/page-$n; done
+        own {tmp_path}/ends.before
+        for n in 1 2 3 4 5 6 7; do cat /run/mount/page-$n > /dev/null; done
+        own {tmp_path}/ends.after"""
+    )
+    reads = 2 if kernel.version < (5, 16) else 1
+    assert own(tmp_path, "ends")["cvmfs_read"] == 7 * reads

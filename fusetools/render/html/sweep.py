@@ -47,12 +47,6 @@ def render(result: Sweep) -> Markup:
             said = sweep_text.recorded(result)
             parts.append(note(f"{said[0].upper()}{said[1:]}."))
         shown, minor = main_operations(result)
-        parts.append(_plots(result, shown))
-        parts += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
-        parts += [
-            join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
-            for name in shown
-        ]
         parts += _relative(result)
         if result.laws:
             heading, *verdicts = sweep_text.laws(result)
@@ -61,6 +55,12 @@ def render(result: Sweep) -> Markup:
             parts += [tag("h3", "Laws"), table((*heading, "source"), cited, "<<>><<")]
             parts += map(note, sweep_text.changes(result))
         parts += _published(result)
+        parts.append(_plots(result, shown))
+        parts += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
+        parts += [
+            join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
+            for name in shown
+        ]
         heading, *of_stages = sweep_text.stages(result)
         if of_stages:
             align = aligned(result) + "<" + ">" * len(heading)

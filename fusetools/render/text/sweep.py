@@ -10,6 +10,7 @@ from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, interval, seconds, span
 from fusetools.render.text.layout import cut, lines, table
+from fusetools.render.text.words import WORDS
 from fusetools.results.estimate import Estimate
 from fusetools.results.sweep import OperationAt, Sweep
 
@@ -165,7 +166,7 @@ def stages(result: Sweep) -> list[Sequence[str]]:
         known = [(name, at) for name, at in point.requests.items() if at.stages_ns]
         if known:
             found.append((point, *max(known, key=lambda row: _whole(row[1]))))
-    names = list(dict.fromkeys(name for _, _, at in found for name in at.stages_ns))
+    names = sorted({name for _, _, at in found for name in at.stages_ns}, key=_place)
     rows: list[Sequence[str]] = [(*axes, "", *names)]
     for point, operation_, at in found:
         cells = [
@@ -173,6 +174,13 @@ def stages(result: Sweep) -> list[Sequence[str]]:
         ]
         rows.append((*(point.point[axis] for axis in axes), operation_, *cells))
     return rows
+
+
+def _place(stage: str) -> tuple[int, str]:
+    """Return the place of a stage, or of the first one of joined stages, in a request's time."""
+    order = list(WORDS)
+    places = [order.index(part) for part in stage.split("+") if part in order]
+    return min(places, default=len(order)), stage
 
 
 def _whole(at: OperationAt) -> float:
