@@ -372,6 +372,9 @@ def _say(text: str) -> None:
 
 
 def _began(plan: ProbePlan, removed: Removed, more: str = "") -> None:
+    from fusetools.host.service import ready
+
+    ready()
     if removed.what:
         _say(f"fusetools: removed what a killed recording left: {', '.join(removed.what)}")
     mounts = ", ".join(

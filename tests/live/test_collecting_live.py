@@ -17,12 +17,21 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 JOB = ROOT / "docs" / "collecting" / "fusetools-job"
 TIMES = 37
-# Without systemd: a service is a process, and its end a signal to it.
-SYSTEMD_RUN = """#!/bin/sh
-while [ "${1#--}" != "$1" ]; do shift; done
-setsid "$@" > "$SPOOL/log" 2>&1 &
-echo $! > "$SPOOL/pid"
-until grep -q 'tracing' "$SPOOL/log"; do sleep 0.1; done
+# Without systemd: a service is a process that says when it has started, and its end a signal to it.
+SYSTEMD_RUN = f"""#!{sys.executable}
+import os, socket, subprocess, sys
+words = sys.argv[sys.argv.index("fusetools"):]
+spool = os.environ["SPOOL"]
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+    notified.bind(spool + "/notify")
+    more = {{"NOTIFY_SOCKET": spool + "/notify"}}
+    log = open(spool + "/log", "wb")
+    service = subprocess.Popen(
+        words, env={{**os.environ, **more}}, stdout=log, stderr=log, start_new_session=True
+    )
+    open(spool + "/pid", "w").write(str(service.pid))
+    notified.settimeout(60)
+    assert notified.recv(99) == b"READY=1"
 """
 SYSTEMCTL = """#!/bin/sh
 [ "$2" = fusetools-job-4711 ] || exit 5
