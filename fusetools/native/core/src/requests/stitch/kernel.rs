@@ -345,9 +345,10 @@ impl Stitch {
         if open.caller_open {
             self.ended_for_the_caller(slot);
         }
-        self.close(slot, tell);
-        if self.eager {
+        if self.eager || self.lengths {
             self.ended_last = Some(slot);
+        } else {
+            self.close(slot, tell);
         }
     }
 
