@@ -262,6 +262,7 @@ class Code(str, Enum):
     HANG_OWN_MOUNT = "hang_own_mount"
     HANG_LOCK_ITSELF = "hang_lock_itself"
     HANG_DEADLOCK = "hang_deadlock"
+    HANG_FILE_LOCKS = "hang_file_locks"
     HANG_PROCESS = "hang_process"
     HANG_PROCESS_HALTED = "hang_process_halted"
     HANG_MOUNT = "hang_mount"
@@ -581,12 +582,36 @@ def _callers_lock(words: Words) -> str:
     waits = f"waits{_in(words)} for a lock on {_file(words)}"
     holders = words.each("holders")
     if not holders:
-        return f"{waits}; no other process here has it open"
+        alike = int(words.reason.figures.get("alike", 0))
+        others = f"all {alike:,} others that have it open wait, too"
+        if words.reason.figures.get("again"):
+            others = "this process has it open several times, and may hold the lock itself"
+        elif alike == 1:
+            others = "the only other process that has it open waits, too"
+        elif not alike:
+            others = "no other process here has it open"
+        return f"{waits}; {others}"
     if len(holders) == 1:
         return f"{waits}, held by {holders[0]}, the only other process that has it open"
     more = int(words.reason.figures.get("openers", 0)) - len(holders)
     rest = f" or {more:,} more" if more > 0 else ""
     return f"{waits}, held by one of those that have it open: {words.listed('holders')}{rest}"
+
+
+def _holder_unknown(words: Words) -> str:
+    figures = words.reason.figures
+    here = "all processes here that have the file open wait for it"
+    if figures.get("again"):
+        here = "its process has the file open several times, and may hold it by another descriptor"
+    elif not figures.get("alike"):
+        here = "no other process here has the file open"
+    return f"{here}; it may be a caller on another host, or the daemon has lost a release"
+
+
+def _file_locks(words: Words) -> str:
+    """Return callers that wait for each other, each with the file whose lock it waits for."""
+    waits = [f"{who} for {path}" for who, path in zip(words.each("names"), words.each("paths"))]
+    return f"each waits for a file lock that the next one holds: {', '.join(waits)}"
 
 
 def _unanswered(words: Words) -> str:
@@ -742,6 +767,7 @@ _DOING = {
     "network": "waits for the network",
     "disk": "waits for a file system below",
     "page": "waits for a page of memory",
+    "kernel_lock": "waits for a lock in the kernel",
     "process": "waits for another process",
     "fuse": "waits for a FUSE mount",
     "on_cpu": "is on a CPU",
@@ -785,7 +811,8 @@ def _for_process(words: Words) -> str:
 
 def _in_call(words: Words) -> str:
     call = f" in {words['syscall']}" if "syscall" in words else ""
-    return f"{_each(words)}; {_by_helper(words)} waits{call}{_under(words)}"
+    lock = " for a lock in the kernel" if words.get("how") == "kernel_lock" else ""
+    return f"{_each(words)}; {_by_helper(words)} waits{call}{lock}{_under(words)}"
 
 
 def _halted(words: Words) -> str:
@@ -1519,6 +1546,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"{_who(words)} {words['doing']}{_since(words, ' ({})')}",
     ),
     Code.HANG_DEADLOCK: ("deadlock", "the threads {tids} of {daemon} wait for each other"),
+    Code.HANG_FILE_LOCKS: ("deadlock of callers", _file_locks),
     Code.HANG_PROCESS: ("{daemon} waits for {comm} (pid {pid})", ""),
     Code.HANG_PROCESS_HALTED: (
         "{comm} (pid {pid}), which {daemon} waits for, is {halted}",
@@ -1598,8 +1626,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.LOCK_HOLDER_UNKNOWN: (
         "who holds the lock of {path} that {comm} (pid {pid}) waits for cannot be known",
-        "no other process here has the file open; it may be a caller on another host, or the "
-        "daemon has lost a release",
+        _holder_unknown,
     ),
     Code.CALLER_HALTED: (
         lambda words: (

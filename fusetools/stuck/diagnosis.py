@@ -134,6 +134,7 @@ class _Diagnosis:
         locked = [task for task in others if task.in_lock]
         late = [task for task in others if task not in locked]
         causes = self._dead(connection, daemon) or self._causes(connection, late)
+        causes += self._of_locks(locked)
         ours = len(old) - len(others)
         unheld = [] if causes else [t for t in locked if not (t.holders or t.openers)]
         for task in unheld[:1]:
@@ -142,7 +143,8 @@ class _Diagnosis:
                 "comm": graph.comm(task),
                 "pid": task.pid,
             }
-            self.unheld.append(Reason(Code.LOCK_HOLDER_UNKNOWN, subject))
+            figures = {"alike": task.alike, "again": int(task.again)}
+            self.unheld.append(Reason(Code.LOCK_HOLDER_UNKNOWN, subject, figures))
         state = (
             "dead"
             if connection.dead
@@ -175,6 +177,36 @@ class _Diagnosis:
             servers=connection.servers,
             client=tuple(Told(command, text) for command, text in connection.client),
         )
+
+    def _of_locks(self, locked: list[Task]) -> list[Cause]:
+        """Return a cause for each circle of callers that wait for each other's file locks.
+
+        Only callers of one thread, which can release nothing while they wait, and only where one
+        process alone can hold the lock."""
+        waits: dict[int, tuple[int, Task]] = {}
+        for task in locked:
+            others, process = task.holders or task.openers, self.graph.processes.get(task.pid)
+            if len(others) == 1 and process and process.threads == (task.tid,):
+                waits[task.pid] = (others[0], task)
+        circles: dict[frozenset[int], list[Task]] = {}
+        for pid in sorted(waits):
+            way: list[int] = []
+            while pid in waits and pid not in way:
+                way.append(pid)
+                pid = waits[pid][0]
+            if pid in way:
+                circle = way[way.index(pid) :]
+                circles.setdefault(frozenset(circle), [waits[one][1] for one in circle])
+        return [self._of_circle(tasks) for tasks in circles.values()]
+
+    def _of_circle(self, tasks: list[Task]) -> Cause:
+        subject: dict[str, Value] = {
+            "names": tuple(self.graph.named(task.pid) for task in tasks),
+            "paths": tuple(task.path for task in tasks),
+        }
+        last = tasks[-1]
+        fix = Fix(f"kill {last.pid}", f"ends {last.comm}: its locks are released")
+        return Cause("deadlock", Reason(Code.HANG_FILE_LOCKS, subject), fixes=(fix,))
 
     def _halted(self, connection: Connection, locked: list[Task]) -> Iterator[Cause]:
         """Yield a cause for each caller that does not run, and waits for no answer; and for each

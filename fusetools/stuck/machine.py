@@ -603,19 +603,20 @@ class _Reader(Asker):
                 waiting.setdefault(waiters[task.tid], set()).add(task.pid)
         parents = {child: pid for pid, own in self.children.items() for child in own}
 
-        def openers(task: Task) -> tuple[int, ...]:
+        def with_openers(task: Task) -> Task:
             link = waiters[task.tid]
+            having = held.get(link, {})
             # A file that a parent has opened is the same open file for its children: they share its
             # flock locks. A process that waits for the lock does not hold it.
             same = {pid for one in waiting[link] for pid in (one, *_above(one, parents))}
-            others = held.get(link, {}).keys() - same
+            others = having.keys() - same
             if task.call == "flock":
                 others = {pid for pid in others if others.isdisjoint(_above(pid, parents))}
-            return tuple(sorted(others))
+            alike = len((waiting[link] & having.keys()) - {task.pid})
+            again = len(having.get(task.pid, "").split()) > 1
+            return replace(task, openers=tuple(sorted(others)), alike=alike, again=again)
 
-        return [
-            replace(task, openers=openers(task)) if task.tid in waiters else task for task in tasks
-        ]
+        return [with_openers(task) if task.tid in waiters else task for task in tasks]
 
     def _stacks(self, tasks: list[Task], near: set[int]) -> list[Task]:
         """Return the tasks with user stacks of daemons' threads, except those that wait for
@@ -668,7 +669,8 @@ class _Reader(Asker):
         return hangs
 
     def _holders(self, links: set[str]) -> dict[str, dict[int, str]]:
-        """Return the processes that have these links of descriptors open, and how ("r", "w")."""
+        """Return the processes that have these links of descriptors open, and how: "r", "w" or "rw"
+        for each descriptor."""
         holders: dict[str, dict[int, str]] = {}
         wanted = frozenset(links)
         pids = (int(name) for name in os.listdir("/proc") if name.isdecimal() and links)
@@ -678,7 +680,7 @@ class _Reader(Asker):
             for pid, rows, _ in answers:
                 for link, mode in rows:
                     own_modes = holders.setdefault(link, {})
-                    own_modes[pid] = own_modes.get(pid, "") + mode
+                    own_modes[pid] = f"{own_modes.get(pid, '')} {mode}"
             left = [((following, wanted), pid) for pid, _, following in answers if following]
         return holders
 

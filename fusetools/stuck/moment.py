@@ -102,7 +102,9 @@ class Task:
     it waits for one of these; ``mounts``: its call makes a mount; ``locks``: its call waits for a
     file lock; ``holders``: the processes that hold that lock, according to the kernel; ``openers``:
     the processes that have the file open and may hold the lock, if only the file system's daemon
-    knows the holder; ``killed``: it ends as soon as it leaves the kernel.
+    knows the holder; ``alike``: number of further ones, which wait for it, too; ``again``: its own
+    process has the file open by several descriptors; ``killed``: it ends as soon as it leaves the
+    kernel.
     """
 
     pid: int
@@ -121,6 +123,8 @@ class Task:
     children: tuple[int, ...] = ()
     holders: tuple[int, ...] = ()
     openers: tuple[int, ...] = ()
+    alike: int = 0
+    again: bool = False
     locks: bool = False
     mounts: Mounting | None = None
     killed: bool = False

@@ -97,7 +97,8 @@ def _mount(graph: Graph, task: Task) -> Reason:
         others = task.holders or task.openers
         held = {"holders": tuple(map(graph.named, others[:MOST]))} if others else {}
         code = Code.WAIT_FILE_LOCK if task.holders else Code.WAIT_CALLERS_LOCK
-        return Reason(code, {**subject, **held}, {"openers": len(others)})
+        figures = {"openers": len(others), "alike": task.alike, "again": int(task.again)}
+        return Reason(code, {**subject, **held}, figures)
     locked = any(name.startswith(LOCKS) for name in names[:3])
     if locked or not (task.in_fuse or any(name.startswith(PAGES) for name in names)):
         return Reason(Code.WAIT_KERNEL_LOCK, subject)

@@ -160,6 +160,7 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.HANG_UNANSWERED, {"part": "sent"}, ""),
     (Code.HANG_UNANSWERED, {"reader": "unknown"}, ""),
     (Code.WAIT_CALLERS_LOCK, {"holders": ()}, ""),
+    (Code.HANG_FILE_LOCKS, {"names": ("a (pid 1)", "b (pid 2)"), "paths": ("/m/f", "/m/g")}, ""),
     (Code.WAIT_CALLERS_LOCK, {"holders": ("flock (pid 1)", "sh (pid 2)")}, ""),
     (Code.HANG_UNANSWERED, {"waits_in": "io_uring", "runtime": "tasks"}, ""),
     (Code.DAEMON_SLEEPS, {"place": "file", "helper": "MainDownload"}, ""),

@@ -853,6 +853,41 @@ def test_a_lock_whose_holder_is_not_seen_is_not_known() -> None:
     assert [unknown.kind for unknown in result.unknown] == ["lock"]
 
 
+def test_a_lock_that_others_wait_for_too_or_that_its_waiter_may_hold() -> None:
+    for alike, again, text in (
+        (1, False, "the only other process that has it open waits, too"),
+        (2, False, "all 2 others that have it open wait, too"),
+        (1, True, "this process has it open several times"),
+    ):
+        waiter = replace(lock_waiter(), alike=alike, again=again)
+        result = stuck(moment(waiter, reader(101)))
+        assert result.mounts[0].state == "unknown"
+        assert text in result.mounts[0].callers[0].wait.text
+        assert "no other process here" not in result.unknown[0].text
+        printed = " ".join(render(result).split())
+        assert "1 caller waits for a file lock whose holder is not known" in printed
+
+
+@pytest.mark.parametrize("threads", [(600,), (600, 601)])
+def test_callers_that_wait_for_each_other_s_file_locks(threads: tuple[int, ...]) -> None:
+    """Another thread of a process may release its lock."""
+    first, second = lock_waiter(500, 600), replace(lock_waiter(600, 500), comm="sh")
+    second = replace(second, places=(Place("/mnt/a/y"),))
+    others = (DAEMON, CALLER, replace(HOLDER, comm="sh", threads=threads))
+    (mount,) = stuck(moment(first, second, reader(101), processes=others)).mounts
+    assert mount.locked == 2
+    if len(threads) > 1:
+        assert (mount.state, mount.causes) == ("busy", ())
+        return
+    (cause,) = mount.causes
+    assert (mount.state, cause.kind) == ("stuck", "deadlock")
+    reason = cause.reason
+    assert reason.code is Code.HANG_FILE_LOCKS
+    assert reason.subject["names"] == ("ls (pid 500)", "sh (pid 600)")
+    assert reason.subject["paths"] == ("/mnt/a/x", "/mnt/a/y")
+    assert [fix.command for fix in cause.fixes] == ["kill 600"]
+
+
 def test_other_callers_hang_behind_a_daemon_s_only_thread_that_waits_for_a_lock() -> None:
     only = replace(locker(100), tid=100)
     result = stuck(moment(lock_waiter(500, 600), caller(501, age=5.0), only))

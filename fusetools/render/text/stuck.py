@@ -90,6 +90,9 @@ def _well(mount: StuckMount, result: Stuck) -> str:
         if mount.waiting == 0:
             return "NOT KNOWN: nothing waits, but its daemon was not found in time"
         count = "its requests cannot be counted" if mount.waiting is None else f"{count} in flight"
+        if mount.locked and all(unknown.kind == "lock" for unknown in result.unknown):
+            who = plural(mount.locked, "caller waits", "callers wait")
+            return f"NOT KNOWN: {count}; {who} for a file lock whose holder is not known"
         return f"NOT KNOWN: {count}; not all that may wait could be examined"
     if result.unplaced and mount.waiting != 0:
         return f"{count} in flight; whether a thread named below waits for one cannot be known"
