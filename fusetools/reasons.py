@@ -839,7 +839,8 @@ def _taken(words: Words) -> str:
         return ""
     before = f"{words['comm']} (pid {words['pid']}) had it"
     others = f", others were {words['others']}" if words.get("others") else ""
-    return f"{before} for {words['taker_share']} of this time{others}"
+    yields = f"; the daemon runs with {words['priority']}" if words.get("priority") else ""
+    return f"{before} for {words['taker_share']} of this time{others}{yields}"
 
 
 def _whose(words: Words) -> str:

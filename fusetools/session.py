@@ -63,7 +63,8 @@ class TracedMount:
     ``limits``: by name, as in host/limits.py;
     ``servers``: further processes that had the connection open; ``program`` and ``library``: file
     names of the daemon's program and of its libfuse; ``options``: its options about threads;
-    ``parses``: it takes libfuse's own options."""
+    ``parses``: it takes libfuse's own options; ``priority``: "nice 19", "SCHED_IDLE" or
+    "SCHED_BATCH" if its daemon yields to others on a CPU, else ""."""
 
     path: str
     connection: int | None = None
@@ -78,6 +79,7 @@ class TracedMount:
     library: str = ""
     options: tuple[str, ...] = ()
     parses: bool = False
+    priority: str = ""
 
 
 @dataclass(frozen=True)
@@ -433,6 +435,7 @@ def _mount(row: Row) -> TracedMount:
         library=_text(row.get("library")),
         options=tuple(filter(None, map(_text, _list(row.get("options"))))),
         parses=row.get("parses") is True,
+        priority=_text(row.get("priority")),
     )
 
 

@@ -809,6 +809,13 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
             "others": tuple(name for name, _ in rest),
         }
         figures = {"taker_share": its / sum(cause["ns"] for cause in others)}
+        mount = digest.mount(others[-1]) if whose == "daemon" else None
+        fix = ""
+        if mount is not None and mount.priority:
+            subject["priority"] = mount.priority
+            fix = f"chrt --all-tasks --other -p 0 {mount.daemon_pid}"
+            if mount.priority.startswith("nice"):
+                fix = f"renice -n 0 -p $(ls /proc/{mount.daemon_pid}/task)"
         yield _finding(
             digest,
             Code.CPU_TAKEN,
@@ -816,6 +823,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
             subject,
             figures,
             callers=digest.callers_of(causes),
+            fix=fix,
             more=digest.command("stages"),
         )
 

@@ -340,6 +340,18 @@ def total_cpu_seconds(files: Files, pid: int) -> float:
 _SCHED = 2
 
 
+def lowered(pid: int) -> str:
+    """Return "nice 19", "SCHED_IDLE" or "SCHED_BATCH" if a process yields to others on a CPU; ""
+    if it does not, or has ended."""
+    try:
+        policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+        nice = os.getpriority(os.PRIO_PROCESS, pid)
+    except OSError:
+        return ""
+    named = {os.SCHED_IDLE: "SCHED_IDLE", os.SCHED_BATCH: "SCHED_BATCH"}
+    return named.get(policy) or (f"nice {nice}" if nice > 0 and policy == os.SCHED_OTHER else "")
+
+
 def until_ended(pid: int, seconds: float) -> None:
     """Wait until a child that has not been reaped ends, at most for the given time.
 

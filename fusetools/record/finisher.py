@@ -20,6 +20,7 @@ from fusetools.host.files import Files
 from fusetools.host.full import full
 from fusetools.host.limits import limits
 from fusetools.host.mounts import all_namespaces
+from fusetools.host.processes import lowered
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS
 from fusetools.plan.collectors import CLOCK
 from fusetools.plan.daemons import Target
@@ -127,6 +128,7 @@ class Finisher:
         self.processes: tuple[Process, ...] = ()
         self.files: tuple[File, ...] = ()
         self.limits: dict[int, dict[str, int]] = {}
+        self.priorities: dict[int, str] = {}  # of daemons that yield to others on a CPU
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # Numbers of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
@@ -187,7 +189,10 @@ class Finisher:
         self._report_new_mounts()
         self.peers = tuple(self.recorded.daemons.peers())
         self.files = tuple(self.recorded.daemons.files())
-        self.limits = limits([target.mount.connection for target in self.job.plan.targets])
+        mounts = [target.mount for target in self.job.plan.targets]
+        self.limits = limits([mount.connection for mount in mounts])
+        pids = {mount.daemon_pid for mount in mounts if mount.daemon_pid is not None}
+        self.priorities = {pid: lowered(pid) for pid in pids}
         for pid in self.recorded.daemons.started:
             for place in full(pid):
                 text = f"the file system on {place} is full, where the daemon (pid {pid}) has files"
@@ -423,7 +428,9 @@ class Finisher:
             ),
             workload_pid=self.recorded.callers[0] if self.recorded.callers else None,
             descendants=self.recorded.callers[1:],
-            mounts=tuple(_mount(target, self.limits) for target in self.job.plan.targets),
+            mounts=tuple(
+                _mount(target, self.limits, self.priorities) for target in self.job.plan.targets
+            ),
             probes=tuple(
                 RecordedProbe(p.event, p.layer, p.function, p.operation, p.role, p.address)
                 for p in self.job.plan.recorded
@@ -576,7 +583,9 @@ class Finisher:
                 self.job.missing.append(Reason(Code.STAGE_SILENT, subject, layer="request"))
 
 
-def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> TracedMount:
+def _mount(
+    target: Target, limits: Mapping[int, Mapping[str, int]], priorities: Mapping[int, str]
+) -> TracedMount:
     mount = target.mount
     files = [os.path.basename(library.path) for library in mount.libraries]
     imports = {name for library in mount.libraries for name in library.imports}
@@ -594,4 +603,5 @@ def _mount(target: Target, limits: Mapping[int, Mapping[str, int]]) -> TracedMou
         library=next((name for name in files if re.match(r"libfuse3?\.so", name)), ""),
         options=mount.options,
         parses=any(re.match("fuse_(main|parse_cmdline|setup)", name) for name in imports),
+        priority=priorities.get(mount.daemon_pid or 0, ""),
     )

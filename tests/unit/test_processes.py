@@ -15,6 +15,7 @@ from fusetools.host.files import Files
 from fusetools.host.processes import (
     PERF_EVENT,
     cpu_seconds,
+    lowered,
     parse_stat,
     read_stat,
     recorders,
@@ -125,3 +126,24 @@ def test_new_recorders_are_found(tmp_path: Path) -> None:
             (tmp_path / f"proc/{pid}/fd/3").symlink_to(link)
     assert recorders(Files(tmp_path), 100) == [11, 13]
     assert recorders(Files(tmp_path), 0) == [11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("words", "priority"),
+    [
+        (("nice", "-n", "19"), "nice 19"),
+        (("chrt", "--idle", "0"), "SCHED_IDLE"),
+        (("chrt", "--batch", "0"), "SCHED_BATCH"),
+    ],
+)
+def test_processes_that_yield_to_others(words: tuple[str, ...], priority: str) -> None:
+    command = [*words, sys.executable, "-c", "print(flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin and process.stdout
+        process.stdout.readline()
+        assert lowered(process.pid) == priority
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        process.stdout.read()
+    assert lowered(process.pid) == ""

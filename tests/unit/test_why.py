@@ -197,6 +197,7 @@ def test_nothing_of_ordinary_requests(rule: Any) -> None:
         ("fuse", "daemon_waits_for_fuse"),
         ("on_cpu", "daemon_thread_busy"),
         ("thread", "daemon_waits"),
+        ("kernel_lock", "daemon_waits"),
     ],
 )
 def test_sleeps(rule: Any, how: str, code: str) -> None:
@@ -493,6 +494,23 @@ def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None
     row = fusetools.session.Throttled("/sys/fs/cgroup/x", "daemon", 1, 1 * MS)
     THROTTLED.append((row,))
     assert codes(rule(causes=causes)) == ["cpu_taken"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "command"),
+    [
+        ("nice 19", "renice -n 0 -p $(ls /proc/4711/task)"),
+        ("SCHED_IDLE", "chrt --all-tasks --other -p 0 4711"),
+        ("", ""),
+    ],
+)
+def test_a_daemon_that_yields_to_others(rule: Any, priority: str, command: str) -> None:
+    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, priority=priority)
+    MOUNTS.append((mount,))
+    taken = cause("daemon_cpu", 300 * MS, pid=OTHER, connection=45)
+    reason = rule(causes=[taken]).findings[0].reason
+    assert (reason.code, reason.fix) == (Code.CPU_TAKEN, command)
+    assert reason.text.endswith(f"; the daemon runs with {priority}") == bool(priority)
 
 
 @pytest.mark.parametrize(
