@@ -480,7 +480,10 @@ class Groups(Answer):
 _Frames = Sequence[tuple[str, str, bool]]
 _Total = tuple[int, int, int]  # requests, their ns, failed ones
 
-class Cause(TypedDict):
+class _Brought(TypedDict, total=False):
+    part: float  # of its requests' time, in which callers waited for what they brought
+
+class Cause(_Brought):
     """A cause of waiting: native/core/src/answers/why.rs. None: unknown, or it does not apply."""
 
     what: str

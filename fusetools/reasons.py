@@ -1359,7 +1359,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         ),
     ),
     Code.CACHES_OFF: (
-        "{time_share} of the callers' waiting is asking again what had not changed",
+        "{time_share} of the callers' waiting is asking again what no caller had changed",
         lambda words: (
             f"{words['operation']} was asked {words['times']} times for each of "
             f"{words.counted('distinct', 'file')}; a timeout of {words['timeout_ns']} would save "
@@ -1392,7 +1392,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         ),
         lambda words: (
             f"{words.counted('requests', 'request')}, {words['time_share']} of the callers' "
-            "waiting; each open drops its pages from the cache"
+            "waiting; its pages were not in the page cache"
         ),
     ),
     Code.STAT_FOR_EACH_ENTRY: (

@@ -216,6 +216,7 @@ class Digest:
         Waits for pages on a mount that had as many reads in flight as it may have are in
         ``limited``."""
         kinds = ("page", "other", "blocked")
+        pages: dict[int | None, list[core.native.Cause]] = defaultdict(list)
         waits = [c for c in self.causes if c["what"] == "outside" and c["how"] in kinds]
         for page in waits:
             mount = self.mount(page)
@@ -225,30 +226,31 @@ class Digest:
             if flights and most and flights[0]["mean"] >= _WHOLE * most:
                 self.limited.append(page)
                 continue
-            if page["how"] != "page":
-                continue
+            if page["how"] == "page":
+                pages[page["connection"]].append(page)
+        for connection, waits in pages.items():
             reads = [
                 cause
                 for cause in self.answer["causes"]
-                if cause["background"] and cause["connection"] == page["connection"]
+                if cause["background"] and cause["connection"] == connection
             ]
             whole = sum(cause["ns"] for cause in reads)
             if not whole:
                 continue
-            self.causes.remove(page)
+            part = sum(page["ns"] for page in waits) / whole
+            callers = [row for page in waits for row in page["callers"]]
+            self.causes = [cause for cause in self.causes if cause not in waits]
             for cause in reads:
-                part = page["ns"] / whole
-                places = [(op, node, n, int(part * ns)) for op, node, n, ns in cause["places"]]
-                callers = [(pid, n, int(part * ns)) for pid, n, ns in page["callers"]]
-                self.causes.append(
-                    {
-                        **cause,
-                        "ns": int(part * cause["ns"]),
-                        "background": False,
-                        "places": places,
-                        "callers": callers,
-                    }
-                )
+                own = cause["ns"] / whole
+                brought: core.native.Cause = {
+                    **cause,
+                    "ns": int(part * cause["ns"]),
+                    "part": part,
+                    "background": False,
+                    "places": [(op, at, n, int(part * ns)) for op, at, n, ns in cause["places"]],
+                    "callers": [(pid, n, int(own * ns)) for pid, n, ns in callers],
+                }
+                self.causes.append(brought)
 
     def _bring_requests_below(self) -> None:
         """Leave the blame with the lowest mount: a daemon's waits for a FUSE mount below are the
@@ -449,30 +451,32 @@ class Digest:
             return f"{mount}/…/{text}", False
         return f"{mount}/{text}".rstrip("/") or "/", True
 
-    def place(self, rows: Iterable[tuple[str, int, int, int]]) -> Place:
-        """Return the place with most of the time of (operation, file, requests, ns)."""
+    def place(self, rows: Iterable[tuple[str, int, int, int, int]]) -> Place:
+        """Return the place with most of the time of (operation, file, requests, ns waited, the
+        requests' own ns)."""
         by: dict[str, int] = defaultdict(int)
         rows = list(rows)
-        for operation, _, _, ns in rows:
+        for operation, _, _, ns, _ in rows:
             by[operation] += ns
         operation, *others = sorted(by, key=lambda name: (-by[name], name))
         least = (1 - _WHOLE) * sum(by.values())
         also = tuple(name for name in others if by[name] >= least)[:_FEW]
-        of = [(node, n, ns) for name, node, n, ns in rows if name == operation]
-        requests, whole = sum(n for _, n, _ in of), by[operation]
+        of = [row[1:] for row in rows if row[0] == operation]
+        requests, whole = sum(n for _, n, _, _ in of), by[operation]
+        all_own = sum(own for *_, own in of)
         all_of = self.operations.get(operation, (0, 0, 0))[0]
         directory = operation in _DIRECTORIES
 
         def at(path: str, kind: str, n: int, ns: int) -> Place:
             return Place(operation, path, kind, n, max(all_of, n), ns, also)
 
-        node, n, ns = max(of, key=lambda row: row[2])
+        node, n, ns, own = max(of, key=lambda row: row[2])
         path, known = self.path(node)
         if ns >= _WHOLE * whole and path:
-            return at(path, "directory" if directory else "file", n, ns)
-        above: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+            return at(path, "directory" if directory else "file", n, own)
+        above: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         mounts = {m.rstrip("/") or "/" for m in self.query.names.mounts.values()}
-        for node, n, ns in of:
+        for node, n, ns, own in of:
             path, known = self.path(node)
             if not known:
                 continue
@@ -481,18 +485,23 @@ class Digest:
             while path and path != "/":
                 above[path][0] += n
                 above[path][1] += ns
+                above[path][2] += own
                 if path in mounts:
                     break
                 path = os.path.dirname(path)
-        fit = [path for path, (_, ns) in above.items() if ns >= _WHOLE * whole]
+        fit = [path for path, (_, ns, _) in above.items() if ns >= _WHOLE * whole]
         if not fit:
-            return at("", "", requests, whole)
+            return at("", "", requests, all_own)
         path = max(fit, key=len)
-        n, ns = above[path]
-        return at(path, "mount" if path in mounts else "directory", n, ns)
+        n, _, own = above[path]
+        return at(path, "mount" if path in mounts else "directory", n, own)
 
     def places(self, causes: Iterable[core.native.Cause]) -> Place:
-        return self.place(row for cause in causes for row in cause["places"])
+        return self.place(
+            (*row, int(row[3] / cause.get("part", 1.0)))
+            for cause in causes
+            for row in cause["places"]
+        )
 
     def callers(self, rows: Iterable[tuple[int, int, int]]) -> tuple[Caller, ...]:
         """Return the processes with most of the time of (process, requests, ns)."""
@@ -534,7 +543,7 @@ class Digest:
 
     def place_of_class(self, name: str, operations: Sequence[str]) -> Place:
         return self.place(
-            (operation, node, n, ns)
+            (operation, node, n, ns, ns)
             for kind, operation, node, n, ns in self.answer["class_places"]
             if kind == name and operation in operations
         )
@@ -1186,7 +1195,8 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
                     "opens": file["opens"],
                     "times": round(size / end, 1),
                 },
-                fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache)",
+                fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache, "
+                "and no direct_io)",
                 more=digest.command("slow", "read", *(["--path", path] if path else [])),
             )
             return

@@ -551,6 +551,21 @@ def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
     assert result.findings[0].time_ns == 600 * MS  # 3/4 of the reads' time
 
 
+def test_a_read_in_the_background_counts_once_however_many_wait_for_it(rule: Any) -> None:
+    waits = [
+        cause("outside", ns * MS, how="page", syscall=name, places=[], callers=[(pid, 9, ns * MS)])
+        for name, ns, pid in (("page_fault", 150, PID), ("read", 450, OTHER))
+    ]
+    rows = [("read", 0, 50, 300 * MS)]
+    sleep = cause("slept", 300 * MS, how="sleep", syscall="x", background=True, places=rows)
+    more = cause("passing", 100 * MS, background=True, places=[("read", 0, 50, 100 * MS)])
+    (finding,) = rule(causes=[*waits, sleep, more]).findings
+    assert finding.time_ns == 450 * MS  # 3/4 of the reads' time
+    figures = finding.reason.figures
+    assert (figures["requests"], figures["mean_ns"]) == (50, 6 * MS)
+    assert [(pid, share) for _, pid, share in finding.callers] == [(OTHER, 0.75), (PID, 0.25)]
+
+
 def test_the_limit_of_requests_in_the_background(rule: Any) -> None:
     page = cause("outside", 800 * MS, how="page", syscall="read", places=[], connection=45)
     reads = cause("slept", 300 * MS, how="sleep", background=True, connection=45)

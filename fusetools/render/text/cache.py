@@ -60,9 +60,9 @@ def _asked(result: Cache) -> list[str]:
         saved = (share(s.requests, row.requests) for s in row.saved)
         rows.append((name, *figures, *times, *saved))
     text = (
-        "again: the answer was known and nothing had changed; SOONEST and P50: time since that "
-        "answer. The timeouts themselves are not recorded: the kernel asks again when one is over, "
-        "or when it has dropped the entry."
+        "again: the answer was known and no caller had changed it; SOONEST and P50: time since "
+        "that answer. The timeouts themselves are not recorded: the kernel asks again when one is "
+        "over, or when it has dropped the entry."
     )
     return [*table(rows, "<>>>>>>>"), *prose(text, rest="  "), ""]
 
