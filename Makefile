@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-pure test-quick test-busy test-kernels test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
+.PHONY: help demo test test-pure test-quick test-busy test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
   clean compiled install install-tests uninstall build samples packages site test-why
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-quick     what runs in two minutes: linters, tests that record nothing and need no browser'
 	@echo 'make test-busy      all tests twice, in a random order, on a machine kept busy'
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
+	@echo 'make test-arm64     the Debian package for arm64, in a virtual machine'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make test-races     what another user who renames all that root makes can reach, in N=1000 rounds'
@@ -120,6 +121,10 @@ test-busy: install-tests samples $(VENV)/.tested
 
 test-kernels: install-tests samples compiled $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all $(AGAIN)
+
+test-arm64: install-tests
+	@tools/packages/build.sh aarch64-unknown-linux-gnu
+	$(PY) -m pytest tests/vm/test_arm64_in_guest.py --kernels arm64 $(AGAIN)
 
 test-faults: install-tests samples $(VENV)/.tested
 	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py $(AGAIN)

@@ -300,8 +300,8 @@ def _cut_notes(source: Source, answer: core.native.Flame, cut: int) -> Iterator[
     if 0 < answer["daemons"] < total:
         shares["daemon_share"] = answer["cut_daemons"] / answer["daemons"]
     deep, unknown = answer["cut_copied"], answer["cut_unknown"]
-    # Copies of all stacks complete the others; the unwinder supports only x86-64.
-    copy = source.described["arch"] == "x86_64" and session.call_graph != "dwarf"
+    # Copies of all stacks complete the others, where the unwinder supports the processor.
+    copy = source.described["arch"] in ("x86_64", "aarch64") and session.call_graph != "dwarf"
     copy = copy and not answer["copied"] and (cut - deep - unknown) * 1000 >= total
     yield Reason(Code.STACKS_CUT, {}, shares, COPY.format("dwarf") if copy else "")
     if unknown * 1000 >= total:

@@ -99,7 +99,7 @@ def situation(
     """Decide how filters distinguish the workload from other processes, and what ftrace records."""
     mounts = [target.mount for target in callbacks.targets]
     latency = options.detail == "latency"
-    # The unwinder supports only x86-64.
+    # Elsewhere programs keep frame pointers, as a rule.
     unwindable = options.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and needs_copies(mount)]
     # A process that already runs stays in its own cgroup, with its limits.

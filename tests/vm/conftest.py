@@ -55,8 +55,8 @@ def campaign(all_kernels: bool) -> None:
 def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
     if platform.machine() != "x86_64":
         pytest.skip("the guest runs the host's programs on x86_64 kernels")
-    if not shutil.which(vm.QEMU):
-        pytest.skip(f"{vm.QEMU} is not installed: tools/install.sh installs it")
+    if not shutil.which(qemu := vm.QEMU["amd64"]):
+        pytest.skip(f"{qemu} is not installed: tools/install.sh installs it")
     try:
         return vm.Kernel.fetch(request.param)
     except debs.Unavailable as error:

@@ -43,10 +43,10 @@ def _mirrors() -> dict[str, str]:
 
 
 class Suite:
-    """A suite (`bookworm`, `jammy` …) for amd64; its apt state lies in `folder`/apt."""
+    """A suite (`bookworm`, `jammy` …) for an architecture; its apt state lies in `folder`/apt."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, folder: Path, architecture: str = "amd64") -> None:
+        self.name, self.folder, self.architecture = name, folder, architecture
         self._config = folder / "apt" / "apt.conf"
 
     def _apt(self, tool: str, *arguments: str) -> str:
@@ -81,8 +81,8 @@ class Suite:
             )
         )
         settings = {
-            "APT::Architecture": "amd64",
-            "APT::Architectures": "amd64",
+            "APT::Architecture": self.architecture,
+            "APT::Architectures": self.architecture,
             # Otherwise root's apt would switch to a user who may not enter the checkout.
             "APT::Sandbox::User": "root",
             "APT::Install-Recommends": "false",

@@ -43,7 +43,7 @@ READY = b"vm-init: ready"
 LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
 PATIENCE = 400.0  # limit in seconds of CPU time that a command may take
 WAITING = 700.0  # limit in seconds of a command; twice that is less than a test's limit
-QEMU = "qemu-system-x86_64"
+QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 # CPU features that cost an emulator a quarter of its time, and that no test needs. A CPU with erms
 # copies at once what the emulator copies byte by byte.
 CPU = "max,la57=off,smap=off,smep=off,erms=off,fsrm=off,avx=off,avx2=off"
@@ -91,15 +91,22 @@ def _vmlinux(vmlinuz: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel ready to boot: `suite` names it, `release` is its `uname -r`."""
+    """A kernel ready to boot: `suite` names it, `release` is its `uname -r`, `root` is the guest's
+    `/`."""
 
     suite: str
     release: str
     folder: Path
+    root: Path = Path("/")
 
     @property
     def version(self) -> tuple[int, ...]:
         return _version(self.release)
+
+    @property
+    def architecture(self) -> str:
+        """As in packages' names."""
+        return "arm64" if self.suite.endswith("-arm64") else "amd64"
 
     @property
     def vmlinux(self) -> Path:
@@ -113,7 +120,7 @@ class Kernel:
     @classmethod
     def fetch(cls, suite: str = "bookworm") -> Kernel:
         """Return the newest kernel of a suite, or that of a version (`noble-6.14`) if the suite has
-        several.
+        several, or for arm64 (`trixie-arm64`), which needs a root of its own.
 
         It is kept in tests/vm/build/`suite`. Raise debs.Unavailable if it cannot be downloaded.
         """
@@ -133,13 +140,15 @@ class Kernel:
         tree = folder / "tree"
         shutil.rmtree(tree, ignore_errors=True)
         suite, _, version = name.partition("-")
-        packages = debs.Suite(suite, folder)
-        if version:
+        arm64 = version == "arm64"
+        packages = debs.Suite(suite, folder, "arm64" if arm64 else "amd64")
+        if version and not arm64:
             images = packages.named(f"linux-image-{version}.")
             generic = [image for image in images if re.search(r"-\d+-generic$", image)]
             newest = max(generic, key=lambda image: int(image.split("-")[-2]))
         else:
-            meta = "linux-image-amd64" if suite in debs.DEBIAN else "linux-image-generic"
+            debian = f"linux-image-{packages.architecture}"
+            meta = debian if suite in debs.DEBIAN else "linux-image-generic"
             newest = next(n for n in packages.requires(meta) if n.startswith("linux-image-"))
         release = newest[len("linux-image-") :]
         # Since 7.2 the image package is empty, and needs its parts: linux-binary-RELEASE … Ubuntu's
@@ -150,7 +159,8 @@ class Kernel:
         (vmlinuz,) = tree.rglob("vmlinuz*")
         image = vmlinuz.read_bytes()
         # QEMU starts an older one as bootloaders do; it then unpacks itself, which takes longer.
-        (folder / "vmlinux").write_bytes(_vmlinux(image) if _version(release) >= (5, 0) else image)
+        direct = _version(release) >= (5, 0) and not arm64
+        (folder / "vmlinux").write_bytes(_vmlinux(image) if direct else image)
         (busybox,) = (
             path for path in tree.rglob("busybox") if os.access(path, os.X_OK) and path.is_file()
         )
@@ -334,11 +344,12 @@ class Machine:
         name = next(name for n in itertools.count() if not (base / (name := f"guest-{n}")).exists())
         own = base / name
         own.mkdir()
+        forked = not devices and kernel.root == Path("/")
         # The kernel takes archives one after the other: a changed init needs no new download.
         init = initramfs.cpio(
             [
                 ("init", 0o100755, (HERE / "init").read_bytes()),
-                ("forked", 0o100644, b"fusetools=" if devices else _forked().encode()),
+                ("forked", 0o100644, _forked().encode() if forked else b"fusetools="),
             ]
         )
         (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
@@ -435,19 +446,31 @@ def close() -> None:
         _machines.popitem()[1].close()
 
 
+# tsc=reliable: otherwise the clock is hpet.
+MACHINES = {
+    "amd64": (("-cpu", CPU, "-M", "q35"), "console=ttyS0 tsc=reliable no_timer_check"),
+    # Pointers are authenticated, as on current processors, by a hash that takes an emulator little.
+    "arm64": (("-cpu", "max,pauth-impdef=on,sve=off", "-M", "virt"), "console=ttyAMA0"),
+}
+
+
 def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
     # One thread for both CPUs: with a thread each, guests locked up while function_graph was
-    # switched on. tsc=reliable: otherwise the clock is hpet.
+    # switched on.
+    machine, arguments = MACHINES[kernel.architecture]
     return [
-        *(QEMU, "-accel", "tcg,thread=single", "-cpu", CPU, "-M", "q35", "-smp", "2"),
+        *(QEMU[kernel.architecture], "-accel", "tcg,thread=single", *machine, "-smp", "2"),
         *("-m", f"{MEMORY}M", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
         "-append",
         # A guest is stuck after 120 s, not 20: a busy host may take a whole CPU from it for that
         # long.
-        "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check watchdog_thresh=60"
-        f" rcupdate.rcu_cpu_stall_timeout=300 {UNHARDENED} vmfolder={folder}",
-        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
+        f"{arguments} quiet panic=-1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
+        f" {UNHARDENED} vmfolder={folder}",
+        *(
+            "-fsdev",
+            f"local,id=root,path={kernel.root},security_model=none,readonly=on,multidevs=remap",
+        ),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=vmroot"),
         *("-fsdev", f"local,id=folder,path={folder},security_model=none"),
         *("-device", "virtio-9p-pci,fsdev=folder,mount_tag=vmfolder"),

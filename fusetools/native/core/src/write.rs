@@ -28,7 +28,7 @@ pub use self::older::{Version, OLDEST};
 use self::pack::Packer;
 use self::returns::Returns;
 use self::source::{Perf, Rewriter, Source, Survey, Tasks, Trace};
-use self::stacks::{copied, has_copies, Stacks};
+use self::stacks::{copied, has_copies, machine, Stacks};
 pub use self::waits::Shares;
 use self::waits::{Alike, Scope, OF_BOTH, ONE_CALL};
 use crate::error::Error;
@@ -390,6 +390,7 @@ fn write(
         (None, _) => Returns::default(),
     };
     let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, later);
+    stacks.unwinding.machine = copied.map(machine).unwrap_or_default();
     if extras.private || extras.scope.is_some() {
         stacks.scope = Scope::new(extras.scope.clone().unwrap_or_default());
     }

@@ -10,10 +10,7 @@ use crate::programs::files::Files;
 use crate::programs::functions::Programs;
 use crate::programs::spaces::{MappedFile, Spaces};
 use crate::programs::stacks::{Frames, Reach};
-use crate::programs::unwind::{Copied, Unwinding};
-
-/// perf's mask of SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
-const REGISTERS: u64 = 1 << 7 | 1 << 8;
+use crate::programs::unwind::{Copied, Machine, Unwinding};
 
 /// Code that a process has mapped: addresses, offset in its file, its path there, and the path that reaches it here.
 #[derive(Clone, Debug)]
@@ -35,7 +32,7 @@ pub struct Thread {
 
 /// Return the names of each thread's functions, innermost first, and whether they reach the thread's start. The frame
 /// pointer is unknown. Where a function's caller is found by it alone, the function's own code tells the place, or the
-/// stack ends. x86-64 only. Debug files are not looked for below the mount points `avoid`.
+/// stack ends. x86-64 and aarch64 only. Debug files are not looked for below the mount points `avoid`.
 pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Vec<String>, bool)> {
     let pid = 1; // any: there is only this process
     let mut spaces = Spaces::default();
@@ -60,11 +57,14 @@ pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Ve
         };
         files.places.insert(file, part.place.clone());
     }
-    let mut unwinding = Unwinding::default();
+    let Some(machine) = Machine::of(Some(std::env::consts::ARCH)) else {
+        return threads.iter().map(|_| (Vec::new(), false)).collect();
+    };
+    let mut unwinding = Unwinding::new(machine);
     let mut chains = Vec::new();
     for thread in threads {
         let copy = Copied {
-            mask: REGISTERS,
+            mask: machine.least(),
             registers: &[thread.sp, thread.ip],
             stack: &thread.stack,
             full: false,

@@ -1,5 +1,5 @@
 //! User stacks from the copies of `perf record --call-graph dwarf`: registers and the top of the stack. They are
-//! unwound by the programs' own tables (.eh_frame), on x86-64 only.
+//! unwound by the programs' own tables (.eh_frame), on x86-64 and aarch64.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::programs::prologue;
 use crate::programs::spaces::{Space, Spaces};
 use crate::programs::stacks::{Reach, DEEPEST};
 
+mod aarch64;
 mod tables;
 
 use tables::{load_of, Known, Section, Tables, PAGE};
@@ -22,6 +23,52 @@ use tables::{load_of, Known, Section, Tables, PAGE};
 const BP: u32 = 6;
 const SP: u32 = 7;
 const IP: u32 = 8;
+
+/// Processor of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Machine {
+    #[default]
+    X86_64,
+    Aarch64,
+}
+
+impl Machine {
+    /// Return the machine named as in `uname -m`, if its stacks can be unwound.
+    pub fn of(arch: Option<&str>) -> Option<Machine> {
+        match arch? {
+            "x86_64" => Some(Machine::X86_64),
+            "aarch64" => Some(Machine::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// Return perf's mask of the stack pointer and, above it, the instruction pointer.
+    pub fn least(self) -> u64 {
+        1 << self.ip() | 1 << self.sp()
+    }
+
+    fn ip(self) -> u32 {
+        match self {
+            Machine::X86_64 => IP,
+            Machine::Aarch64 => aarch64::PC,
+        }
+    }
+
+    fn sp(self) -> u32 {
+        match self {
+            Machine::X86_64 => SP,
+            Machine::Aarch64 => aarch64::SP,
+        }
+    }
+
+    fn wanted(self) -> u64 {
+        self.least()
+            | match self {
+                Machine::X86_64 => 1 << BP,
+                Machine::Aarch64 => 1 << aarch64::FP | 1 << aarch64::LR,
+            }
+    }
+}
 
 /// Range of code addresses: neither in the first pages, nor above the default limit of a program's addresses.
 const CODE: Range<u64> = 1 << 12..1 << 47;
@@ -67,14 +114,13 @@ const LARGEST: usize = 1 << 16;
 
 /// Return whether stacks can be unwound from the registers of a mask.
 pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {
-    let wanted = 1 << IP | 1 << SP | 1 << BP;
-    arch == Some("x86_64") && mask & wanted == wanted
+    Machine::of(arch).is_some_and(|machine| mask & machine.wanted() == machine.wanted())
 }
 
 /// Return all that is known of a stack that cannot be unwound: the address where the program was.
-pub fn only_address(mask: u64, registers: &[u64]) -> Option<Unwound> {
+pub fn only_address(machine: Machine, mask: u64, registers: &[u64]) -> Option<Unwound> {
     Some(Unwound {
-        chain: vec![register(mask, registers, IP)?],
+        chain: vec![register(mask, registers, machine.ip())?],
         reach: Reach::Cut,
     })
 }
@@ -87,6 +133,7 @@ fn register(mask: u64, registers: &[u64], bit: u32) -> Option<u64> {
 
 #[derive(Default)]
 pub struct Unwinding {
+    pub machine: Machine,
     tables: FxHashMap<u32, Option<Tables>>,
     /// Depths of Go programs by file; read only if frame pointers are unknown.
     depths: FxHashMap<u32, Depths>,
@@ -96,6 +143,13 @@ pub struct Unwinding {
 }
 
 impl Unwinding {
+    pub fn new(machine: Machine) -> Unwinding {
+        Unwinding {
+            machine,
+            ..Unwinding::default()
+        }
+    }
+
     /// Unwind a stack. `returns`: the original return addresses of the thread's open calls with return probes,
     /// innermost first. Return None if the instruction pointer is not among the registers.
     pub fn chain(
@@ -107,7 +161,10 @@ impl Unwinding {
         returns: &mut dyn Iterator<Item = u64>,
     ) -> Option<Unwound> {
         let register = |bit| register(copy.mask, copy.registers, bit);
-        let cut = only_address(copy.mask, copy.registers);
+        if self.machine == Machine::Aarch64 {
+            return aarch64::chain(&mut self.tables, copy, spaces, files, pid, returns);
+        }
+        let cut = only_address(self.machine, copy.mask, copy.registers);
         let ip = register(IP)?;
         let (Some(sp), Some(space)) = (register(SP), spaces.of(pid)) else {
             return cut;
@@ -198,17 +255,8 @@ impl Unwinding {
                         .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
                 }
             };
-            // A return probe replaces the caller's address by one that begins a page of the kernel's own.
-            let of_probe = |address: u64| {
-                let known = space.find(address);
-                let own = known.is_none_or(|part| {
-                    let file = spaces.files.get(part.file as usize);
-                    file.is_some_and(|file| file.path.starts_with("[uprobes"))
-                });
-                address % PAGE == 0 && own
-            };
             let address = match caller {
-                Ok(Some(address)) if of_probe(address) => returns.next(),
+                Ok(Some(address)) if of_probe(space, spaces, address) => returns.next(),
                 Ok(Some(address)) if space.find(address).is_some() => Some(address),
                 Ok(None) => {
                     if !guessed {
@@ -277,6 +325,16 @@ impl Unwinding {
         }
         unwinder
     }
+}
+
+/// Return whether a return address is that of a return probe, which replaces the caller's by one that begins a page of
+/// the kernel's own.
+fn of_probe(space: &Space, spaces: &Spaces, address: u64) -> bool {
+    let own = space.find(address).is_none_or(|part| {
+        let file = spaces.files.get(part.file as usize);
+        file.is_some_and(|file| file.path.starts_with("[uprobes"))
+    });
+    address % PAGE == 0 && own
 }
 
 /// Return the caller of Go's code by frame pointers; None where a goroutine begins, which has no caller. `followed`:

@@ -20,7 +20,7 @@ use crate::programs::generated::{self, is_generated};
 use crate::programs::spaces::Spaces;
 use crate::programs::stacks::{Reach, CONTEXT_KERNEL, CONTEXT_MAX, CONTEXT_USER};
 use crate::programs::symbols::{Kernel, Table};
-use crate::programs::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
+use crate::programs::unwind::{can_unwind, only_address, Copied, Machine, Unwinding, Unwound};
 use crate::reader::{space_change, Reader};
 
 /// Maximum number of different stacks that are remembered as done, and of different places in files that are to be
@@ -34,12 +34,23 @@ pub(super) const MEMORY: u64 = bit::REGS_USER | bit::STACK_USER;
 /// Return the register mask of an event whose samples' copies of user stacks can be unwound.
 pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
     let layout = &attr.layout;
-    let arch = reader.arch();
-    let arch = arch.as_deref().unwrap_or(std::env::consts::ARCH);
+    let arch = arch(reader);
     // perf_event_attr.sample_regs_user
     let mask = u64_at(&attr.raw, 80)?;
     let stacks = layout.has_user_stack() && layout.has_chain() && attr.raw.len() >= 96;
-    (stacks && can_unwind(Some(arch), mask)).then_some(mask)
+    (stacks && can_unwind(Some(&arch), mask)).then_some(mask)
+}
+
+/// Return the processor of a recording; this host's if the recording does not name it.
+fn arch(reader: &Reader) -> String {
+    reader
+        .arch()
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Return the processor of a recording with copies of stacks.
+pub(super) fn machine(reader: &Reader) -> Machine {
+    Machine::of(Some(&arch(reader))).unwrap_or_default()
 }
 
 /// Return whether an event of a recording has copies of user stacks that can be unwound.
@@ -88,7 +99,7 @@ pub(super) struct Stacks<'a> {
     files: Option<&'a Files>,
     build_ids: FxHashMap<String, Vec<u8>>,
     spaces: Spaces,
-    unwinding: Unwinding,
+    pub(super) unwinding: Unwinding,
     returns: Returns,
     /// By thread: the number of the call, if another event will report that entry or has just reported it.
     entered: FxHashMap<i32, (Entered, Option<u64>)>,
@@ -236,7 +247,7 @@ impl<'a> Stacks<'a> {
             let mut returns = self.returns.of(tid, time.unwrap_or(0));
             let unwound = match user.is_32bit {
                 // Tables of 32-bit programs are not read.
-                true => only_address(mask, registers),
+                true => only_address(self.unwinding.machine, mask, registers),
                 false => {
                     let copy = Copied {
                         mask,
@@ -418,7 +429,7 @@ impl<'a> Stacks<'a> {
         } = entered
         {
             let unwound = match is_32bit {
-                true => only_address(*mask, registers),
+                true => only_address(self.unwinding.machine, *mask, registers),
                 false => self.unwinding.chain(
                     &Copied {
                         mask: *mask,

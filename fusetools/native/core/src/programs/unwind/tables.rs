@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, Expression, FrameDescriptionEntry,
-    LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, X86_64,
+    AArch64, BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, Expression,
+    FrameDescriptionEntry, LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection, Vendor, X86_64,
 };
-use object::elf::{FileHeader64, PF_X, PT_LOAD};
+use object::elf::{FileHeader64, EM_AARCH64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
 use rustc_hash::FxHashMap;
 
+use super::aarch64::Registers;
 use crate::programs::files::Files;
 use crate::programs::spaces::MappedFile;
 
@@ -41,6 +43,8 @@ pub(super) struct Tables {
     pub(super) signals: Vec<u64>,
     /// The code is Go's own, which keeps frame pointers and has no tables.
     pub(super) go: bool,
+    /// Processor whose extensions the tables may have.
+    vendor: Vendor,
     /// Descriptions of frames in the tables, by address.
     pub(super) known: FxHashMap<u64, Known>,
     /// Start and end of each function, and its part of .eh_frame; read when first needed.
@@ -67,6 +71,14 @@ pub(super) enum Known {
     NoTables,
     /// The file's tables omit it, or need something that is not followed: frame pointers would be a guess.
     No,
+}
+
+/// Caller of a frame by the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The frame is a thread's first.
+    None,
+    At(Registers),
 }
 
 /// Return whether an expression uses only registers that are followed, and reads no memory.
@@ -148,6 +160,10 @@ impl Tables {
             eh_frame_hdr: section(b".eh_frame_hdr"),
             got: section(b".got"),
             go,
+            vendor: match header.e_machine(endian) {
+                EM_AARCH64 => Vendor::AArch64,
+                _ => Vendor::Default,
+            },
             known: FxHashMap::default(),
             functions: None,
         })
@@ -177,7 +193,8 @@ impl Tables {
         tell: impl FnOnce(&Entry<'_>, &Table<'_>, &BaseAddresses) -> Option<T>,
     ) -> Option<T> {
         let (start, bytes) = self.eh_frame.clone()?;
-        let section = EhFrame::new(&bytes, LittleEndian);
+        let mut section = EhFrame::new(&bytes, LittleEndian);
+        section.set_vendor(self.vendor);
         let mut bases = BaseAddresses::default().set_eh_frame(start);
         for (at, set) in [
             (
@@ -248,6 +265,43 @@ impl Tables {
         })
     }
 
+    /// Return the caller of a frame of aarch64, whose pc is the return address as it was stored, maybe signed. None: the
+    /// tables omit the address, or need a register or memory that is unknown.
+    pub(super) fn caller(
+        &mut self,
+        address: u64,
+        frame: &Registers,
+        read: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> Option<Caller> {
+        self.described(address, |fde, section, bases| {
+            let mut context = UnwindContext::new();
+            let row = fde.unwind_info_for_address(section, bases, &mut context, address);
+            let row = row.ok()?;
+            let cfa = match row.cfa() {
+                CfaRule::RegisterAndOffset { register, offset } => match *register {
+                    AArch64::SP => frame.sp.checked_add_signed(*offset)?,
+                    AArch64::X29 => frame.fp?.checked_add_signed(*offset)?,
+                    _ => return None,
+                },
+                CfaRule::Expression(_) => return None,
+            };
+            let mut before = |register, own| match row.register(register) {
+                None | Some(RegisterRule::SameValue) => own,
+                Some(RegisterRule::Offset(at)) => read(cfa.checked_add_signed(at)?),
+                _ => None,
+            };
+            if row.register(AArch64::X30) == Some(RegisterRule::Undefined) {
+                return Some(Caller::None);
+            }
+            Some(Caller::At(Registers {
+                pc: before(AArch64::X30, frame.lr)?,
+                sp: cfa,
+                fp: before(AArch64::X29, frame.fp),
+                lr: None,
+            }))
+        })
+    }
+
     /// Return the code of a function from where its frame pointer is set (after `push %rbp; mov %rsp, %rbp`) up to an
     /// address. None: it is not known to keep one there.
     pub(super) fn since_frame(&mut self, address: u64) -> Option<Vec<u8>> {
@@ -278,6 +332,47 @@ impl Tables {
         let (start, bytes) = self.text.as_ref()?;
         let place = |at: u64| usize::try_from(at.checked_sub(*start)?).ok();
         bytes.get(place(from)?..place(to)?).map(<[u8]>::to_vec)
+    }
+}
+
+#[cfg(test)]
+impl Tables {
+    /// Return the tables of a made-up program of aarch64. At 0x1000 is a function that signs its return address with its
+    /// first instruction and then stores it with the frame pointer in 32 bytes of stack; at 0x1040 one without a caller.
+    pub(super) fn of_two_functions(vendor: Vendor) -> Tables {
+        const AT: i32 = 0x2000;
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut part = |words: &[i32], rest: &[u8]| {
+            let length = (words.len() * 4 + rest.len()).next_multiple_of(4);
+            bytes.extend((length as u32).to_le_bytes());
+            let begin = bytes.len();
+            for (word, at) in words.iter().zip((begin as i32..).step_by(4)) {
+                // The second word is the function's address, relative to its own.
+                let relative = if at == begin as i32 + 4 { AT + at } else { 0 };
+                bytes.extend((word - relative).to_le_bytes());
+            }
+            bytes.extend(rest);
+            bytes.resize(begin + length, 0); // DW_CFA_nop
+        };
+        // Version 1, "zR", factors 4 and -8, x30, addresses relative to their place; DW_CFA_def_cfa sp, 0.
+        part(&[0], b"\x01zR\0\x04\x78\x1e\x01\x1b\x0c\x1f\0");
+        // DW_CFA_AARCH64_negate_ra_state after one instruction; after two DW_CFA_def_cfa_offset 32, and the places of x29
+        // and x30.
+        let stores = b"\0\x41\x2d\x41\x0e\x20\x9d\x04\x9e\x03";
+        part(&[24, 0x1000, 0x40], stores);
+        part(&[52, 0x1040, 0x40], b"\0\x07\x1e"); // DW_CFA_undefined x30
+        Tables {
+            loads: vec![(0, 0x2000, 0)],
+            text: Some((0x1000, vec![0; 0x80].into())),
+            eh_frame: Some((AT as u64, bytes.into())),
+            eh_frame_hdr: None,
+            got: None,
+            signals: Vec::new(),
+            go: false,
+            vendor,
+            known: FxHashMap::default(),
+            functions: None,
+        }
     }
 }
 
