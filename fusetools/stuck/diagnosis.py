@@ -205,7 +205,8 @@ class _Diagnosis:
             "paths": tuple(task.path for task in tasks),
         }
         last = tasks[-1]
-        fix = Fix(f"kill {last.pid}", f"ends {last.comm}: its locks are released")
+        what = f"ends {last.comm} and releases its locks, if the daemon obeys interrupts"
+        fix = Fix(f"kill {last.pid}", what)
         return Cause("deadlock", Reason(Code.HANG_FILE_LOCKS, subject), fixes=(fix,))
 
     def _halted(self, connection: Connection, locked: list[Task]) -> Iterator[Cause]:
