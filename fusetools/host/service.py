@@ -1,4 +1,4 @@
-"""What systemd is told by a service of Type=notify."""
+"""Messages to systemd from a service of Type=notify."""
 
 from __future__ import annotations
 
