@@ -129,6 +129,50 @@ def test_a_file_lock_that_another_caller_holds(odd: Hang, call: str) -> None:
     assert waiter.wait(timeout=HANGS) == 0
 
 
+def test_callers_that_wait_for_each_other_s_file_locks(odd: Hang) -> None:
+    mount = odd("locks")
+    paths = [str(mount.path / "file1"), str(mount.path / "file2")]
+    take = "import fcntl, sys; one, two = [open(path, 'r+') for path in sys.argv[1:]]; "
+    take += "fcntl.flock(one, 2); print(flush=True); input(); fcntl.flock(two, 2)"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    callers: list[subprocess.Popen[Any]] = [
+        subprocess.Popen([sys.executable, "-c", take, *order], **pipes)
+        for order in (paths, paths[::-1])
+    ]
+    try:
+        for caller in callers:  # each holds its first lock
+            assert caller.stdout is not None
+            caller.stdout.readline()
+        for caller in callers:
+            assert caller.stdin is not None
+            caller.stdin.write("\n")
+            caller.stdin.flush()
+        found = seen(mount)
+        assert (found["state"], codes(found)) == ("stuck", ["hang_file_locks"])
+        reason = found["causes"][0]["reason"]
+        pids = sorted(int(name.split()[-1].rstrip(")")) for name in reason["subject"]["names"])
+        assert pids == sorted(caller.pid for caller in callers)
+        assert sorted(reason["subject"]["paths"]) == paths
+    finally:  # the daemon obeys no interrupt: only an abort ends killed callers
+        set_to_one(mount.connection, "abort")
+        for caller in callers:
+            caller.kill()
+            caller.communicate()
+
+
+def test_a_caller_that_waits_for_a_file_lock_of_its_own(odd: Hang) -> None:
+    """It has the file open twice: each flock(2) is of an open file, not of a process."""
+    mount = odd("locks")
+    path = str(mount.path / "file1")
+    take = "import fcntl, sys; files = [open(sys.argv[1], 'r+') for _ in '12']; "
+    waiter = mount.run(sys.executable, "-c", take + "[fcntl.flock(f, 2) for f in files]", path)
+    found = seen(mount)
+    (wait,) = [c["wait"] for c in found["callers"] if c["pid"] == waiter.pid]
+    assert (found["state"], wait["code"]) == ("unknown", "wait_callers_lock")
+    assert wait["figures"] == {"openers": 0, "alike": 0, "again": 1}
+    waiter.kill()
+
+
 def free(path: Path, call: str) -> bool:
     with path.open("r+") as file:
         try:
