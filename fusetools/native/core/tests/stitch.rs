@@ -815,27 +815,6 @@ fn an_answer_by_a_ring_has_no_length() {
     assert_eq!(lengths, [(true, 64, ABSENT), (false, ABSENT, 80)]);
 }
 
-/// Nobody waits for a release, so that nothing but the length of its reply comes after its end.
-#[test]
-fn a_reply_that_nobody_waits_for_has_a_length() {
-    let stories = Script::new().run(
-        "
-        90 900 begin 2 18
-        90 900 bytes 2 64
-        97 500 end 2 0
-        97 500 length 2 16
-        98 900 begin 4 18
-        98 900 bytes 4 64
-        99 501 end 4 0
-        99 501 length 4 24",
-    );
-    let lengths: Vec<_> = stories
-        .iter()
-        .map(|story| (story.unique, story.request_len, story.reply_len))
-        .collect();
-    assert_eq!(lengths, [(2, 64, 16), (4, 64, 24)]);
-}
-
 /// A ring of the daemon's own, for its files, brings no request; nor does a failed command.
 #[test]
 fn a_ring_of_another_kind() {

@@ -119,7 +119,6 @@ pub struct Stitch {
     least: u64,
     /// Stories are reported when their request ends. And: the last such story, until its length is known.
     eager: bool,
-    lengths: bool, // rows with Role::Length follow begins and ends
     ended_last: Option<Slot>,
     /// Facts about system calls, by number; descriptors on mounts, by process and number: connection, and whether a new
     /// program closes it.
@@ -299,7 +298,6 @@ impl Stitch {
             losses: 0,
             least: u64::MAX,
             eager: false,
-            lengths: catalogue.iter().any(|row| row.role == Role::Length),
             ended_last: None,
             kinds_of_calls: Arch::new(arch).calls(),
             mounted,
@@ -341,14 +339,10 @@ impl Stitch {
         self
     }
 
-    /// Report the request that ended last: the length of its reply, which follows its end, is known by now. With
-    /// `eager`, call this at the end of a batch.
+    /// Report requests that have ended. With `eager`, call this at the end of a batch.
     pub fn settle(&mut self, tell: Tell) {
         if let Some(slot) = self.ended_last.take() {
-            match self.eager {
-                true => self.tell(slot, tell),
-                false => self.close(slot, tell),
-            }
+            self.tell(slot, tell);
         }
     }
 
@@ -441,7 +435,6 @@ impl Stitch {
 
     /// Report the rest: no more events come.
     pub fn rest(&mut self, tell: Tell) {
-        self.settle(tell);
         let inside = self.tasks.in_calls();
         for tid in &inside {
             // Requests that it waits for are over below.

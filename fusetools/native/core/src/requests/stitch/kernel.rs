@@ -345,10 +345,9 @@ impl Stitch {
         if open.caller_open {
             self.ended_for_the_caller(slot);
         }
-        if self.eager || self.lengths {
+        self.close(slot, tell);
+        if self.eager {
             self.ended_last = Some(slot);
-        } else {
-            self.close(slot, tell);
         }
     }
 

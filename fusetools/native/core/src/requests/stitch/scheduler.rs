@@ -5,7 +5,6 @@ use super::*;
 
 impl Stitch {
     pub fn side(&mut self, record: &Side, tell: Tell) {
-        self.settle(tell);
         match record {
             Side::Comm { pid, tid, comm, .. } => {
                 let comm = self.comm_number(comm);
