@@ -65,10 +65,16 @@ def _at(
     )
 
 
+def differing(done: Done, point: Point, values: Mapping[str, str]) -> tuple[Point, Sequence[Run]]:
+    """Return the point that differs by these values alone, which may contain parameters, and its
+    runs: none if it has not been run."""
+    wanted = {**point, **{name: fill(value, point) for name, value in values.items()}}
+    return wanted, next((runs for other, runs in done if other == wanted), ())
+
+
 def _over(law: Law, one: Estimate | None, point: Point, done: Done) -> Estimate | None:
     """Return the ratio of the figure to that at the point which differs by the law's ``over``."""
-    wanted = {**point, **{name: fill(value, point) for name, value in law.over.items()}}
-    runs = next((runs for other, runs in done if other == wanted), ())
+    wanted, runs = differing(done, point, law.over)
     other = named.of_runs(runs, law.figure, wanted)
     return named.ratio(one, other) if one and other else None
 

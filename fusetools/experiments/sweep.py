@@ -21,7 +21,7 @@ from fusetools.answers.stages import stages
 from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
-from fusetools.experiments.laws import laws, published
+from fusetools.experiments.laws import Done, differing, laws, published
 from fusetools.experiments.moved import MOST as MOST_OUTPUT
 from fusetools.experiments.moved import moved as bytes_moved
 from fusetools.experiments.moved import operations as operations_done
@@ -332,14 +332,13 @@ def _relative(
     experiment: Experiment,
     point: Point,
     runs: Sequence[Run],
-    done: Sequence[tuple[Point, Sequence[Run]]],
+    done: Done,
 ) -> Estimate | None:
     """Return the throughput relative to the point that differs by the base's value alone."""
     base = experiment.relative
     if not base or base.is_base(point):
         return None
-    wanted = {**point, base.param: fill(base.to, point)}
-    of_base = next((other for at, other in done if at == wanted), None)
+    _, of_base = differing(done, point, {base.param: base.to})
     return throughput_ratio(runs, of_base) if of_base else None
 
 
