@@ -43,6 +43,8 @@ def pytest_configure() -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    if hasattr(config, "workerinput"):  # xdist's main process reports the tests of all
+        return
     if path := config.getoption("--passed"):
         passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
         Path(path).write_text(json.dumps(passed))
