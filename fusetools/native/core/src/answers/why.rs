@@ -261,8 +261,8 @@ pub struct Why<'a> {
     causes: FxHashMap<Cause, u32>,
     plain: FxHashMap<(What, u64, i32), u32>,
     sleeps: FxHashMap<(u32, u64, How), u32>,
-    /// Purposes by stack, in system calls on files (true) or outside of system calls.
-    purposes: FxHashMap<(u64, bool), How>,
+    /// Purposes by stack, by what the system call tells, and whether there is none.
+    purposes: FxHashMap<(u64, How, bool), How>,
     sums: Vec<(Cause, Sum)>,
     cells: Table<(u32, Operation, u32)>,
     cause_callers: Table<(u32, i32)>,
@@ -453,34 +453,37 @@ impl<'a> Why<'a> {
     }
 
     /// Return what a wait was for. The kernel's stack shows it outside of system calls (a page that was not in memory, the
-    /// freezer), and whether a file system below is a FUSE mount, even if that mount is not recorded.
+    /// freezer), whether a file system below is a FUSE mount, even if that mount is not recorded, and locks in the kernel.
     fn purpose(&mut self, wait: &waits::Part) -> How {
         let cause = self.tracked.cause(wait.cause);
-        let below = cause.how == How::Disk;
-        let no_call = cause.syscall == ABSENT && matches!(cause.how, How::Page | How::Other);
+        let how = cause.how;
         let (stack, pid) = wait.last;
-        if stack == ABSENT || !(below || no_call) {
-            return cause.how;
+        if stack == ABSENT || !matches!(how, How::Disk | How::Page | How::Other) {
+            return how;
         }
-        if let Some(how) = self.purposes.get(&(stack, below)) {
+        let no_call = cause.syscall == ABSENT;
+        let key = (stack, how, no_call);
+        if let Some(how) = self.purposes.get(&key) {
             return *how;
         }
         let frames = self.frames(Some((stack, pid)));
         let has = |is: fn(&str) -> bool| frames.iter().any(|(name, _, kernel)| *kernel && is(name));
-        let how = match below {
-            true if has(|name| name.starts_with("fuse_") && !name.starts_with("fuse_dev")) => {
-                How::Fuse
-            }
-            true => How::Disk,
-            false if has(|name| name.contains("refrigerator") || name == "do_freezer_trap") => {
-                How::Frozen
-            }
-            // The latter on arm64.
-            false if has(|name| name.contains("page_fault") || name == "do_mem_abort") => How::Page,
-            false => How::Other,
+        let how = if has(|name| name.starts_with("fuse_") && !name.starts_with("fuse_dev")) {
+            How::Fuse
+        } else if has(|name| name.starts_with("rwsem_down_") || name.starts_with("__mutex_lock")) {
+            How::KernelLock
+        } else if !no_call || how == How::Disk {
+            how
+        } else if has(|name| name.contains("refrigerator") || name == "do_freezer_trap") {
+            How::Frozen
+        // The latter on arm64.
+        } else if has(|name| name.contains("page_fault") || name == "do_mem_abort") {
+            How::Page
+        } else {
+            How::Other
         };
         if self.purposes.len() < MOST_ROWS {
-            self.purposes.insert((stack, below), how);
+            self.purposes.insert(key, how);
         }
         how
     }

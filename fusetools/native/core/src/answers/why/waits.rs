@@ -31,6 +31,8 @@ pub enum How {
     Stream,
     /// A page that was not in memory.
     Page,
+    /// A lock in the kernel: of a file or directory below, or of the process's memory.
+    KernelLock,
     /// Another thread, which was on a CPU.
     OnCpu,
     /// The next request.
@@ -49,7 +51,7 @@ impl How {
     }
 }
 
-pub const HOWS: [(How, &str); 18] = [
+pub const HOWS: [(How, &str); 19] = [
     (How::Sleep, "sleep"),
     (How::Lock, "lock"),
     (How::Thread, "thread"),
@@ -62,6 +64,7 @@ pub const HOWS: [(How, &str); 18] = [
     (How::Poll, "poll"),
     (How::Stream, "stream"),
     (How::Page, "page"),
+    (How::KernelLock, "kernel_lock"),
     (How::OnCpu, "on_cpu"),
     (How::Idle, "idle"),
     (How::Stopped, "stopped"),
@@ -84,8 +87,6 @@ const MOST_WAITS: usize = 1024;
 const MOST_TASKS: usize = 1 << 16;
 const MOST_CAUSES: usize = 1 << 14;
 
-const NO_PEER: (u64, u64, u64) = (ABSENT, ABSENT, ABSENT);
-
 /// Facts about a wait, noted when it begins.
 #[derive(Clone, Copy, Debug)]
 struct Note {
@@ -93,13 +94,15 @@ struct Note {
     uninterruptible: bool,
     /// A signal or a tracer stopped it.
     halted: Option<How>,
-    peer: (u64, u64, u64),
+    /// Connection that the thread made last: descriptor and peer.
+    connected: Option<(u64, [u64; 3])>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Call {
     number: u64,
     first: u64,
+    second: u64,
     third: u64,
     /// It has made a request to a FUSE mount.
     fuse: bool,
@@ -108,6 +111,7 @@ struct Call {
 const NO_CALL: Call = Call {
     number: ABSENT,
     first: ABSENT,
+    second: ABSENT,
     third: ABSENT,
     fuse: false,
 };
@@ -116,7 +120,7 @@ const NO_NOTE: Note = Note {
     call: NO_CALL,
     uninterruptible: false,
     halted: None,
-    peer: NO_PEER,
+    connected: None,
 };
 
 /// A wait that has ended: asleep from `from` to `woken`, then ready until `to`.
@@ -162,7 +166,7 @@ impl Done {
 struct Task {
     pid: i32,
     call: Call,
-    peer: (u64, u64, u64),
+    connected: Option<(u64, [u64; 3])>,
     /// Its system calls are recorded.
     followed: bool,
     /// It is off the CPU, in `Threads::off`.
@@ -220,7 +224,7 @@ impl Tasks {
             Box::new(Task {
                 pid,
                 call: NO_CALL,
-                peer: NO_PEER,
+                connected: None,
                 followed: false,
                 is_off: false,
                 waits: VecDeque::new(),
@@ -241,9 +245,13 @@ impl Tasks {
 enum Base {
     Futex,
     Poll,
+    /// As Poll; its first argument is the number of descriptors.
+    Select,
     Socket,
     /// Reads or writes a descriptor, of a file or of a pipe or socket.
     Stream,
+    /// Changes the process's memory: waits for its lock.
+    Memory,
     Is(How),
 }
 
@@ -251,8 +259,9 @@ fn base(name: &str) -> Base {
     match name {
         "futex" => Base::Futex,
         "nanosleep" | "clock_nanosleep" => Base::Is(How::Sleep),
-        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
-        | "epoll_pwait2" => Base::Poll,
+        "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => Base::Poll,
+        "select" | "pselect6" => Base::Select,
+        "mmap" | "munmap" | "mremap" | "mprotect" | "madvise" | "brk" => Base::Memory,
         "connect" | "accept" | "accept4" | "recvfrom" | "recvmsg" | "recvmmsg" | "sendto"
         | "sendmsg" | "sendmmsg" => Base::Socket,
         "read" | "readv" | "write" | "writev" | "splice" | "sendfile" | "tee" => Base::Stream,
@@ -374,6 +383,7 @@ impl Threads {
                     task.call = Call {
                         number: ev.v[0],
                         first: ev.v[1],
+                        second: ev.v[3],
                         third: ev.v[2],
                         fuse: false,
                     };
@@ -391,7 +401,7 @@ impl Threads {
             }
             Role::Connect => {
                 if let Some(task) = self.task(ev.tid, ev.pid) {
-                    task.peer = (ev.v[0], ev.v[1], ev.v[2]);
+                    task.connected = Some((task.call.first, [ev.v[0], ev.v[1], ev.v[2]]));
                 }
             }
             Role::Waking => {
@@ -451,7 +461,7 @@ impl Threads {
                 (_, true) => Some(How::Traced),
                 _ => None,
             },
-            peer: task.peer,
+            connected: task.connected,
         };
         let pid = task.pid;
         self.off.out(pid, prev, ev.time, state, note);
@@ -501,7 +511,7 @@ impl Threads {
             call,
             uninterruptible,
             halted,
-            peer,
+            connected: made,
         } = wait.note;
         let mut cause = Cause::new(What::Slept, ABSENT);
         cause.syscall = call.number;
@@ -513,6 +523,9 @@ impl Threads {
         let mut lock = ABSENT;
         let mut chained = false;
         let connected = self.peers.now(wait.pid, call.first);
+        // The connection that the thread made last, if it is still open.
+        let peer = made.filter(|(fd, peer)| self.peers.now(wait.pid, *fd) == Some(*peer));
+        let mut own = false;
         cause.how = match base {
             _ if halted.is_some() => {
                 (cause.syscall, chained) = (ABSENT, true);
@@ -527,12 +540,14 @@ impl Threads {
                 chained = true;
                 How::Thread
             }
-            Base::Poll => {
+            // Without descriptors it waits for the time that it names.
+            Base::Poll if (call.first, call.second) == (0, 0) => How::Sleep,
+            Base::Select if call.first == 0 => How::Sleep,
+            Base::Poll | Base::Select => {
                 chained = true;
-                if peer == NO_PEER {
-                    How::Poll
-                } else {
-                    How::Network
+                match peer {
+                    Some(_) => How::Network,
+                    None => How::Poll,
                 }
             }
             Base::Socket => {
@@ -551,12 +566,26 @@ impl Threads {
                 chained = true;
                 How::FileLock
             }
-            Base::Is(How::Other) if uninterruptible => How::Disk,
+            // Another thread of the process may hold what it waits for: a lock, not a disk.
+            Base::Memory => {
+                own = true;
+                How::Other
+            }
+            Base::Is(how @ (How::Disk | How::Page)) => {
+                own = uninterruptible;
+                how
+            }
+            Base::Is(How::Other) if uninterruptible => {
+                own = true;
+                How::Disk
+            }
             Base::Is(how) => how,
         };
         if cause.how == How::Network {
             let known = connected.filter(|_| cause.fd != ABSENT);
-            cause.peer = known.map_or(peer, |[port, first, last]| (port, first, last));
+            let peer = known.or(peer.map(|(_, peer)| peer));
+            let unknown = (ABSENT, ABSENT, ABSENT);
+            cause.peer = peer.map_or(unknown, |[port, first, last]| (port, first, last));
             if known.is_some() {
                 // Its number says nothing: other connections have had it, or will.
                 cause.fd = ABSENT;
@@ -570,11 +599,16 @@ impl Threads {
         }
         let stack = (wait.stack, wait.pid);
         let mut last = stack;
+        let same = |waker: &Waker| {
+            let known = self.tasks.get(waker.tid);
+            known.map_or(waker.pid, |task| task.pid) == wait.pid
+        };
         let waker = wait.waker.filter(|waker| {
-            chained && waker.why == Why::Task && waker.tid > 0 && waker.tid != wait.tid
+            let another = waker.tid > 0 && waker.tid != wait.tid;
+            waker.why == Why::Task && another && (chained || (own && same(waker)))
         });
         if let Some(waker) = waker {
-            if self.tasks.get(waker.tid).map_or(waker.pid, |task| task.pid) != wait.pid {
+            if !same(&waker) {
                 cause.pid = waker.pid;
                 if halted.is_none() {
                     cause.how = How::Process;
@@ -960,6 +994,71 @@ mod tests {
             (cause.how, cause.pid, cause.syscall),
             (How::Process, 900, FLOCK)
         );
+    }
+
+    #[test]
+    fn a_poll_of_no_descriptor_sleeps() {
+        const POLL: u64 = 7;
+        const SELECT: u64 = 23;
+        let polled = |v: [u64; 4]| {
+            let mut script = Script::new();
+            script
+                .event(10, 501, Role::SysEnter, v)
+                .switch(20, 501, SLEEPS, 0)
+                .switch(520, 0, 0, 501);
+            script.wait(501).2.how
+        };
+        assert_eq!(polled([POLL, 0, 1000, 0]), How::Sleep);
+        assert_eq!(polled([POLL, 0x7f00, 1000, 1]), How::Poll);
+        assert_eq!(polled([SELECT, 0, 0, 0]), How::Sleep);
+        assert_eq!(polled([SELECT, 4, 0, 0x7f00]), How::Poll);
+    }
+
+    #[test]
+    fn a_poll_is_for_the_peer_of_a_connection_that_is_still_open() {
+        const CONNECT: u64 = 42;
+        const CLOSE: u64 = 3;
+        const POLL: u64 = 7;
+        let polled = |script: &mut Script, from: u64| {
+            script
+                .enters(from, 501, POLL, 0x7f00, 1000)
+                .switch(from + 10, 501, SLEEPS, 0)
+                .switch(from + 90, 0, 0, 501)
+                .event(from + 95, 501, Role::SysExit, [POLL, 1, ABSENT, ABSENT]);
+            let parts = script.0.waits(501, from, from + 100);
+            let cause = script.0.cause(parts[0].cause);
+            (cause.how, cause.peer.0)
+        };
+        let mut script = Script::new();
+        script
+            .enters(10, 501, CONNECT, 9, 16)
+            .event(12, 501, Role::Connect, [80, 1, 2, ABSENT])
+            .event(15, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT]);
+        assert_eq!(polled(&mut script, 100), (How::Network, 80));
+        script.enters(300, 501, CLOSE, 9, 0);
+        assert_eq!(polled(&mut script, 400), (How::Poll, ABSENT));
+    }
+
+    #[test]
+    fn a_lock_in_the_kernel_is_what_its_holder_does_and_no_disk() {
+        const MUNMAP: u64 = 11;
+        const UNLINK: u64 = 87;
+        let woken = |call: u64, holder: i32| {
+            let mut script = Script::new();
+            script
+                .enters(5, 502, PREAD, 3, 0)
+                .enters(10, 501, call, 0x7f00, 0)
+                .switch(20, 501, DISK, holder)
+                .wakes(500, holder, 501)
+                .switch(520, holder, SLEEPS, 501);
+            let cause = script.wait(501).2;
+            (cause.how, cause.helper)
+        };
+        // 502, of the same process, was on a CPU; 900 may have ended the work of a disk.
+        assert_eq!(woken(UNLINK, 502), (How::OnCpu, false));
+        assert_eq!(woken(UNLINK, 900), (How::Disk, false));
+        assert_eq!(woken(MUNMAP, 502), (How::OnCpu, false));
+        assert_eq!(woken(MUNMAP, 900), (How::Other, false));
     }
 
     #[test]
