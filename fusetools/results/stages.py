@@ -105,6 +105,8 @@ class MountCalls:
     """The system calls of one name on the recorded mounts, and their time outside of requests.
 
     A call is on a mount if its descriptor is, or if it makes a request that it may wait for.
+    "page_fault" is no system call: each of its calls is a thread's wait, outside of system calls,
+    for a page that an answer to an earlier request brought.
 
     ``key``: the group's key as in OperationStages. ``operation``: the FUSE operation that is
     closest to the call ("write" for pwrite64), None if there is none; ``operations``: those of

@@ -110,6 +110,7 @@ impl Operation {
     pub const LOOKUP: Operation = Operation(1);
     pub const FORGET: Operation = Operation(2);
     pub const RENAME: Operation = Operation(12);
+    pub const READ: Operation = Operation(15);
     pub const BATCH_FORGET: Operation = Operation(42);
     pub const RELEASE: Operation = Operation(18);
     pub const OPENDIR: Operation = Operation(27);
@@ -435,6 +436,8 @@ pub enum Arch {
 const CALLS: u64 = 1024;
 /// Bit in the number of a 32-bit program's system call that the machine itself lacks.
 const ONLY_32BIT: u64 = 1 << 32;
+/// Number of a page fault in place of a system call's.
+pub const PAGE_FAULT: u64 = 1 << 33;
 
 impl Arch {
     /// Return the architecture of a machine. `name` is as in `uname -m` and perf's HEADER_ARCH.
@@ -447,6 +450,9 @@ impl Arch {
     }
 
     pub fn syscall(self, number: u64) -> String {
+        if number == PAGE_FAULT {
+            return "page_fault".to_owned();
+        }
         let name = self.call_name(number & !ONLY_32BIT, number & ONLY_32BIT != 0);
         name.map_or_else(
             || format!("syscall_{}", number & !ONLY_32BIT),

@@ -2,6 +2,7 @@
 
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::operations::PAGE_FAULT;
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::stitch::Cut;
 use fusetools_core::requests::stitch::{Fate, Mark, MountCall, Stitch, Story, MARK_NAMES, OUTSIDE};
@@ -970,6 +971,42 @@ fn page_fault() {
         cut(story),
         "queue+dispatch+daemon+reply 40, caller_wakeup 10"
     );
+}
+
+/// A thread waits for a page of a mapped file that another one reads: the answer wakes it up.
+#[test]
+fn a_page_fault_for_a_page_on_its_way() {
+    let text = "
+        90 900 enter 9
+        95 900 exit 9 0
+        100 901 enter 0
+        110 901 begin 2 15
+        115 901 switch 901 2 900
+        120 900 switch 900 2 0
+        140 500 enter 20
+        150 500 end 2 0
+        151 500 waking 901
+        152 500 waking 900
+        155 500 exit 20 16
+        158 0 switch 0 0 901
+        160 0 switch 0 0 900
+        170 901 exit 0 4096";
+    let of = |text: &str| -> Vec<_> {
+        let found = calls(text).into_iter();
+        let faults = found.filter(|(number, ..)| *number == PAGE_FAULT);
+        faults
+            .map(|(_, inside, outside)| (inside, outside))
+            .collect()
+    };
+    assert_eq!(of(text), [(0, "page 32, runnable 8".to_owned())]);
+    // In a system call, or before its first return from one, it may wait for something else.
+    assert_eq!(of(&text.replace("95 900 exit 9 0", "")), []);
+    assert_eq!(
+        of(&text.replace("90 900 enter 9\n        95 900 exit 9 0", "")),
+        []
+    );
+    // After the answer the daemon's thread wakes others for reasons of its own.
+    assert_eq!(of(&text.replace("152 500 waking", "156 500 waking")), []);
 }
 
 /// State of a thread, queried event by event.

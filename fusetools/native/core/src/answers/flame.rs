@@ -296,6 +296,8 @@ struct Note {
     outside: bool,
     /// It is shown if its system call proves to be on a mount.
     undecided: bool,
+    /// It is outside of system calls, and shown if it proves to be a page fault on a mount.
+    faults: bool,
     /// The thread waits for the next request from a ring of io_uring.
     for_ring: bool,
     /// Node of the stack, with its names at the wait's beginning; ROOT if the wait is not selected.
@@ -327,6 +329,8 @@ struct Engine<'a> {
     off: OffCpu<Note>,
     /// Waits in system calls that may prove to be on a mount, by thread.
     undecided: FxHashMap<i32, Vec<Wait<Note>>>,
+    /// Waits outside of system calls that end with this event.
+    faults: Vec<Wait<Note>>,
     /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
     switched: FxHashSet<i32>,
     exited: FxHashSet<i32>,
@@ -418,6 +422,7 @@ impl<'a> Engine<'a> {
             complete: Vec::new(),
             off: OffCpu::new(asleep),
             undecided: FxHashMap::default(),
+            faults: Vec::new(),
             switched: FxHashSet::default(),
             exited: FxHashSet::default(),
             begins: Recent::default(),
@@ -499,6 +504,7 @@ impl<'a> Engine<'a> {
         if let Side::Exit { tid, .. } = record {
             self.decide(*tid);
         }
+        self.settle_faults();
         self.stories();
     }
 
@@ -551,6 +557,7 @@ impl<'a> Engine<'a> {
             }
             self.stories();
         }
+        self.settle_faults();
         if what == Use::Switch {
             self.switch_stack(ev);
         }
@@ -655,6 +662,7 @@ impl<'a> Engine<'a> {
             requested: story.is_some() || call.is_some(),
             outside: call.is_some(),
             undecided: false,
+            faults: false,
             for_ring: stitch.is_some_and(|stitch| stitch.waits_for_ring(tid)),
             node: ROOT,
             reach: Reach::Unfollowed,
@@ -751,6 +759,7 @@ impl<'a> Engine<'a> {
         }
         let undecided: Vec<i32> = self.undecided.keys().copied().collect();
         undecided.into_iter().for_each(|tid| self.settle_call(tid));
+        self.settle_faults();
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
             stitch.end_at(last);

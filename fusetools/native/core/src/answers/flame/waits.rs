@@ -6,6 +6,7 @@ use super::recent::remember;
 use super::{Engine, Graph, Note, Waited, Who};
 use crate::answers::offcpu::{State, Wait, Waker, STATES};
 use crate::events::{Ev, ABSENT};
+use crate::operations::{Operation, PAGE_FAULT};
 use crate::programs::stacks::{Origin, Reach, ROOT};
 use crate::requests::stitch::Mark;
 
@@ -34,8 +35,9 @@ impl Engine<'_> {
             } else if self.shows(pid, prev, &note) {
                 let comm = self.comm(pid, prev);
                 note.node = self.fold.below(ROOT, comm);
-            } else if !note.requested && stitch_in_call(self, prev) {
-                note.undecided = true;
+            } else if !note.requested {
+                let in_call = stitch_in_call(self, prev);
+                (note.undecided, note.faults) = (in_call, !in_call);
                 let comm = self.comm(pid, prev);
                 note.node = self.fold.below(ROOT, comm);
             }
@@ -147,6 +149,7 @@ impl Engine<'_> {
                 wait.note.node = ROOT;
                 self.waited(&wait);
             }
+            Graph::OffCpu | Graph::OffWake if wait.note.faults => self.faults.push(wait),
             Graph::OffCpu | Graph::OffWake => self.waited(&wait),
         }
     }
@@ -169,20 +172,38 @@ impl Engine<'_> {
             let ended = stitch?.mount_call().filter(|call| call.tid == tid)?;
             Some((ended.pid, ended.connection, ended.operation))
         });
-        for mut wait in self.undecided.remove(&tid).into_iter().flatten() {
-            let note = &mut wait.note;
-            (note.undecided, note.requested, note.outside) = (false, on.is_some(), on.is_some());
-            if on.is_some() && note.who == Who::Other {
-                note.who = Who::Workload;
-            }
-            let who = note.who;
-            let selected = self.selection.who.is_none_or(|wanted| wanted == who);
-            let wanted = |(pid, connection, own)| self.wants_call(connection, own, (pid, tid));
-            if !selected || !on.is_some_and(wanted) {
-                wait.note.node = ROOT;
-            }
-            self.waited(&wait);
+        for wait in self.undecided.remove(&tid).into_iter().flatten() {
+            self.settle_wait(wait, on);
         }
+    }
+
+    /// Process the waits outside of system calls that have just ended: some were page faults on mounts.
+    pub(super) fn settle_faults(&mut self) {
+        for wait in std::mem::take(&mut self.faults) {
+            let stitch = self.stitch.as_ref();
+            let fault = stitch
+                .and_then(|stitch| stitch.mount_call())
+                .filter(|call| (call.number, call.tid) == (PAGE_FAULT, wait.tid))
+                .filter(|call| call.start == wait.from);
+            let on = fault.map(|fault| (fault.pid, fault.connection, fault.operation));
+            self.settle_wait(wait, on);
+        }
+    }
+
+    /// Process a wait, now that its mount is known: process, connection, operation; None: it is on none.
+    fn settle_wait(&mut self, mut wait: Wait<Note>, on: Option<(i32, u64, Operation)>) {
+        let note = &mut wait.note;
+        (note.undecided, note.requested, note.outside) = (false, on.is_some(), on.is_some());
+        if on.is_some() && note.who == Who::Other {
+            note.who = Who::Workload;
+        }
+        let (who, tid) = (note.who, wait.tid);
+        let selected = self.selection.who.is_none_or(|wanted| wanted == who);
+        let wanted = |(pid, connection, own)| self.wants_call(connection, own, (pid, tid));
+        if !selected || !on.is_some_and(wanted) {
+            wait.note.node = ROOT;
+        }
+        self.waited(&wait);
     }
 
     /// Add a wait of a thread that is no daemon's: its purpose was known when it began.

@@ -9,12 +9,15 @@
 //!   another process reads). If the call reads or writes and the request does neither, all after the request.
 //!
 //! The kernel's stack of a wait shows what the caller waits for.
+//!
+//! A page fault on a mapped file is no system call. The thread sleeps until a page has arrived: then the daemon's thread
+//! that answers wakes it up. Each such wait counts as a call.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::events::Chain;
-use crate::operations::{Call, Files};
+use crate::operations::{Call, Files, PAGE_FAULT};
 use crate::programs::symbols::Kernel;
 
 /// Kinds of the caller's time outside of requests: it waits for the writing of dirty pages, for a page (its lock, or
@@ -90,6 +93,14 @@ impl MountCall {
     pub fn rest(&self) -> u64 {
         self.outside.iter().sum()
     }
+}
+
+/// Wait of a thread outside of system calls that an answer to a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    connection: u64,
+    from: u64,
+    woken: u64,
 }
 
 /// End of a system call.
@@ -275,6 +286,67 @@ impl Stitch {
             .unwrap_or(BLOCKED)
     }
 
+    /// Note that a thread which ends a request of a connection wakes another one, asleep since then. If this thread is in no
+    /// system call, it has waited for a page that the answer brought.
+    pub(super) fn wakes_by_answer(&mut self, tid: i32, (from, woken): (u64, u64), connection: u64) {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        // Before its first return from a system call it may be in one.
+        if task.syscall.is_none() && task.left > 0 {
+            task.fault = Some(Fault {
+                connection,
+                from,
+                woken,
+            });
+        }
+    }
+
+    /// Report the wait for a page that has ended: the thread runs.
+    pub(super) fn fault_ends(&mut self, tid: i32, time: u64) {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let Some(fault) = task.fault.take() else {
+            return;
+        };
+        let mut outside = [0; OUTSIDE.len()];
+        outside[usize::from(PAGE)] = fault.woken.saturating_sub(fault.from);
+        outside[RUNNABLE] = time.saturating_sub(fault.woken);
+        let call = MountCall {
+            number: PAGE_FAULT,
+            pid: task.pid,
+            tid,
+            comm: task.comm,
+            connection: fault.connection,
+            start: fault.from,
+            until: time,
+            goes_on: false,
+            operation: Operation::READ,
+            operations: Operation::READ.bit(),
+            requests: 0,
+            outside,
+            taken: 0,
+        };
+        self.report_call(call);
+    }
+
+    fn report_call(&mut self, call: MountCall) {
+        let filters = &self.filters;
+        let wanted = (self.window.0..self.window.1).contains(&call.start)
+            && (filters.connections.is_empty() || filters.connections.contains(&call.connection))
+            && (filters.pids.is_empty() || filters.pids.contains(&call.pid))
+            && (filters.comms.is_empty()
+                || filters.comms.contains(&self.comms[call.comm as usize]));
+        if !wanted {
+            return;
+        }
+        if self.collects {
+            self.mount_calls.push(call.clone());
+        }
+        self.last_call = Some(call);
+    }
+
     /// Begin a system call.
     pub(super) fn call_begins(&mut self, ev: &Ev) {
         let [number, first, third, second] = ev.v;
@@ -439,15 +511,7 @@ impl Stitch {
             // The recorder's work lies in no request.
             outside[ON_CPU] = outside[ON_CPU].saturating_sub(taken);
         }
-        let filters = &self.filters;
-        let wanted = (self.window.0..self.window.1).contains(&call.start)
-            && (filters.connections.is_empty() || filters.connections.contains(&connection))
-            && (filters.pids.is_empty() || filters.pids.contains(&pid))
-            && (filters.comms.is_empty() || filters.comms.contains(&self.comms[comm as usize]));
-        if !wanted {
-            return;
-        }
-        let call = MountCall {
+        self.report_call(MountCall {
             number: call.number,
             pid,
             tid,
@@ -461,11 +525,7 @@ impl Stitch {
             requests,
             outside,
             taken,
-        };
-        if self.collects {
-            self.mount_calls.push(call.clone());
-        }
-        self.last_call = Some(call);
+        });
     }
 }
 

@@ -403,9 +403,10 @@ impl Stitch {
         let own = open.story.at(Mark::Read).is_some()
             && open.story.reader == ev.tid
             && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
+        let connection = open.story.connection;
         let task = self.tasks.of(ev.tid);
         let aborter = (task.comm, task.syscall.map_or(ABSENT, |call| call.number));
-        task.ended = Some(slot);
+        (task.ended, task.ended_on) = (Some(slot), Some(connection));
         // The thread's last event before the end is the entry of the system call that answers.
         let ring = task
             .syscall

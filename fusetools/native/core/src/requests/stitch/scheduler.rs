@@ -114,6 +114,12 @@ impl Stitch {
         };
         task.followed |= calls;
         task.runs(time);
+        if task.fault.is_some() {
+            self.fault_ends(tid, time);
+        }
+        let Some(task) = self.tasks.get(tid) else {
+            return;
+        };
         let goes_on = !matches!(role, Role::Begin | Role::SysExit);
         if goes_on && task.followed && task.awaiting.is_some() {
             self.runs(tid, time, false);
@@ -264,11 +270,15 @@ impl Stitch {
         let task = self.tasks.of(tid);
         task.run(time, delayed);
         let called = task.called.take();
+        let faulted = task.fault.is_some();
         if followed && task.awaiting.is_some() {
             self.runs(tid, time, true);
         }
         if let Some(open) = called.and_then(|slot| self.get_mut(slot)) {
             open.story.set_first(Mark::DaemonRuns, time);
+        }
+        if faulted {
+            self.fault_ends(tid, time);
         }
     }
 
@@ -294,11 +304,13 @@ impl Stitch {
         task.waker = ev.tid;
         let servant = task.pid <= 0 || self.servants.contains(&task.pid);
         self.follows(woken);
-        self.tasks.of(woken).woken(ev.time);
+        let task = self.tasks.of(woken);
+        let slept = Some(task.since).filter(|_| task.known() == State::Blocked);
+        task.woken(ev.time);
         let Some(waker) = self.tasks.get(ev.tid) else {
             return;
         };
-        let (ended, made) = (waker.ended, waker.just_made);
+        let (ended, made, ended_on) = (waker.ended, waker.just_made, waker.ended_on);
         let passed = ev.time.saturating_sub(waker.seen);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
             if open.story.tid == woken && open.caller_open {
@@ -315,6 +327,9 @@ impl Stitch {
                 }
                 return;
             }
+        }
+        if let (Some(connection), Some(from)) = (ended_on, slept) {
+            self.wakes_by_answer(woken, (from, ev.time), connection);
         }
         let Some(slot) = made.filter(|_| servant) else {
             return;

@@ -1,6 +1,6 @@
 //! State of a thread: its scheduling, its system call, its reads and callbacks.
 
-use super::calls::{Current, BLOCKED};
+use super::calls::{Current, Fault, BLOCKED};
 use super::rings::Commit;
 use super::*;
 
@@ -140,8 +140,9 @@ pub(super) struct Task {
     pub(super) replies: Option<Slot>,
     /// Last request that it is known to have read, by order and length.
     pub(super) paired: Option<Slot>,
-    /// Request that this thread ended in this system call.
+    /// Request that this thread ended in this system call; its connection, also if it is reported already.
     pub(super) ended: Option<Slot>,
+    pub(super) ended_on: Option<u64>,
     /// Request that it was woken up for.
     pub(super) called: Option<Slot>,
     /// Last entry of the kernel's function that takes replies; time of the last entry of the function that hands out
@@ -168,6 +169,8 @@ pub(super) struct Task {
     /// slept since it last ran.
     pub(super) call: Current,
     pub(super) waits_for_what: u8,
+    /// Its wait for a page of a mapped file, until it runs again.
+    pub(super) fault: Option<Fault>,
     /// `Story::room` and `Story::slept` of the request that it makes next, or made last.
     pub(super) room: Option<u64>,
     pub(super) slept_for: Option<u8>,
@@ -407,6 +410,7 @@ impl Task {
         self.answered = None;
         self.just_made = None;
         self.ended = None;
+        self.ended_on = None;
         self.graph = None;
         self.probe = None;
         self.entered = 0;
