@@ -1006,7 +1006,9 @@ fn a_page_fault_for_a_page_on_its_way() {
         []
     );
     // After the answer the daemon's thread wakes others for reasons of its own.
-    assert_eq!(of(&text.replace("152 500 waking", "156 500 waking")), []);
+    let (woken, exit) = ("152 500 waking 900", "155 500 exit 20 16");
+    let later = text.replace(woken, "").replace(exit, "155 500 exit 20 16\n156 500 waking 900");
+    assert_eq!(of(&later), []);
 }
 
 /// State of a thread, queried event by event.

@@ -97,7 +97,8 @@ impl Engine<'_> {
             return;
         };
         wait.stack = ev.v[3];
-        if wait.note.node == ROOT {
+        // Few waits outside of system calls are page faults on mounts: the others need no names.
+        if wait.note.node == ROOT || wait.note.faults {
             return;
         }
         let stack = ev.v[3];
@@ -179,13 +180,18 @@ impl Engine<'_> {
 
     /// Process the waits outside of system calls that have just ended: some were page faults on mounts.
     pub(super) fn settle_faults(&mut self) {
-        for wait in std::mem::take(&mut self.faults) {
+        for mut wait in std::mem::take(&mut self.faults) {
             let stitch = self.stitch.as_ref();
             let fault = stitch
                 .and_then(|stitch| stitch.mount_call())
                 .filter(|call| (call.number, call.tid) == (PAGE_FAULT, wait.tid))
                 .filter(|call| call.start == wait.from);
             let on = fault.map(|fault| (fault.pid, fault.connection, fault.operation));
+            if on.is_some() && wait.stack != ABSENT {
+                let comm = self.comm(wait.pid, wait.tid);
+                wait.note.node = self.node(comm, wait.stack, wait.pid);
+                wait.note.reach = self.frames.reach(wait.stack, &self.spaces, wait.pid);
+            }
             self.settle_wait(wait, on);
         }
     }

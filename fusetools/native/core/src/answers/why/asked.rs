@@ -182,6 +182,7 @@ impl Asked {
         sum.ns += ns;
         // Else it is unknown which file it was about.
         let named = known.is_about() && (operation != Operation::LOOKUP || name.is_some());
+        let named = named && (negative || can_hold(operation, story.error));
         let full = self.questions.len() >= MOST_KEYS && !self.questions.contains_key(&key);
         let mut again = false;
         if named && !full {
@@ -247,6 +248,12 @@ fn is_asked(operation: Operation) -> bool {
         operation.name(),
         "lookup" | "getattr" | "getxattr" | "listxattr" | "readlink" | "access"
     )
+}
+
+/// Return whether the kernel may keep an answer with this error for as long as the daemon says: no error (but that a
+/// name does not exist).
+fn can_hold(operation: Operation, error: i32) -> bool {
+    error == 0 || !matches!(operation.name(), "lookup" | "getattr")
 }
 
 /// Return whether answers about the request's file or directory may be others after it.
@@ -434,6 +441,15 @@ mod tests {
         }
         assert_eq!(ends.before(100), Some(60));
         assert_eq!(ends.before(35), Some(30));
+    }
+
+    #[test]
+    fn the_kernel_keeps_no_errors() {
+        let named = Operation::of_name;
+        for name in ["lookup", "getattr"] {
+            assert!(can_hold(named(name), 0) && !can_hold(named(name), -5));
+        }
+        assert!(can_hold(named("getxattr"), -61));
     }
 
     #[test]
