@@ -1007,7 +1007,9 @@ fn a_page_fault_for_a_page_on_its_way() {
     );
     // After the answer the daemon's thread wakes others for reasons of its own.
     let (woken, exit) = ("152 500 waking 900", "155 500 exit 20 16");
-    let later = text.replace(woken, "").replace(exit, "155 500 exit 20 16\n156 500 waking 900");
+    let later = text
+        .replace(woken, "")
+        .replace(exit, "155 500 exit 20 16\n156 500 waking 900");
     assert_eq!(of(&later), []);
 }
 
