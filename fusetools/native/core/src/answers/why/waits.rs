@@ -1055,9 +1055,9 @@ mod tests {
             (cause.how, cause.helper)
         };
         // 502, of the same process, was on a CPU; 900 may have ended the work of a disk.
-        assert_eq!(woken(UNLINK, 502), (How::OnCpu, false));
+        assert_eq!(woken(UNLINK, 502), (How::OnCpu, true));
         assert_eq!(woken(UNLINK, 900), (How::Disk, false));
-        assert_eq!(woken(MUNMAP, 502), (How::OnCpu, false));
+        assert_eq!(woken(MUNMAP, 502), (How::OnCpu, true));
         assert_eq!(woken(MUNMAP, 900), (How::Other, false));
     }
 
