@@ -51,7 +51,7 @@ $(VENV)/.tested: $(VENV)/.built setup.cfg
 	@echo 'installing what fusetools is tested with into $(VENV)'
 	@$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
 	  extras = p["options.extras_require"]; print(extras["test"], extras["lint"], extras["docs"])' \
-	  | $(PY) -m pip install --quiet --requirement /dev/stdin
+	  | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
 	@touch $@
 
 # A guest shares this checkout, but cannot write into it.
@@ -72,8 +72,8 @@ lint: $(VENV)/.tested
 	$(PY) -c 'from fusetools.flame.html import script; print(script())' >target/page.js
 	oxlint --no-ignore --quiet target/page.js
 	cargo fmt --all --check
-	cargo clippy --quiet --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target
+	cargo clippy --quiet --release --all-targets -- -D warnings
+	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --release --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
 # Tests that record and the virtual machines run side by side. Each test has a limit (setup.cfg); this is
 # the limit of all. A live test that fails is run again, alone (CONTRIBUTING.md), but not with STRICT=1.
@@ -97,15 +97,17 @@ test: install-tests samples compiled $(VENV)/.tested
 	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; cat target/failed.txt || true; exit $$good
 
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
-# again. What takes long to build is ready when tests come to it: a test's time is limited.
+# again. What takes long to build is ready when tests come to it: a test's time is limited. Built with the
+# Python module's crate, the core has the same features as in it: all that it needs is compiled already.
+CORE := --quiet --release --package fusetools-core --package fusetools-py
 test-pure: $(VENV)/.tested
 	good=0; failed() { good=$$?; echo "failed: $$1" >>target/failed.txt; }; \
-	  cargo build --quiet --release --package fusetools-core --examples || failed 'cargo build'; \
+	  cargo build $(CORE) --examples || failed 'cargo build'; \
 	  tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json $(NOTED) -m 'not ($(OF_KERNELS))' tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & bare=$$!; \
 	  $(MAKE) --silent -C tests/filesystems/daemons ../build/fuserfs || true; \
 	  $(MAKE) --no-print-directory lint || failed 'make lint'; \
-	  cargo test --quiet || failed 'cargo test'; \
+	  cargo test $(CORE) || failed 'cargo test'; \
 	  wait $$bare || good=$$?; cat target/bare.log; \
 	  $(PY) -m pytest --quiet --numprocesses 2 --durations 15 $(NOTED) --but=target/passed.json -m 'not ($(OF_KERNELS))' || good=$$?; \
 	  exit $$good

@@ -33,8 +33,9 @@ def example(name: str) -> Path:
     """Return an example program of the core, built."""
     if shutil.which("cargo") is None:
         pytest.skip("no cargo on this host")
-    # Without the package, cargo builds it again with the features of all packages.
+    # With these packages (Makefile: CORE) cargo uses what it has compiled already.
     command = ["cargo", "build", "--quiet", "--release", "--package", "fusetools-core"]
-    subprocess.run([*command, "--example", name], cwd=ROOT, check=True)
+    command += ["--package", "fusetools-py", "--example", name]
+    subprocess.run(command, cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "examples" / name

@@ -454,6 +454,7 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
+@pytest.mark.usefixtures("campaign")
 def test_in_a_pid_namespace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """There function_graph reports other numbers of threads than perf, which then records alone."""
     script = tmp_path / "inside.sh"

@@ -25,6 +25,7 @@ from fusetools.names import DETAILS
 pytestmark = pytest.mark.vm
 
 
+@pytest.mark.usefixtures("campaign")
 def test_shared_probes_stay_while_somebody_records_them(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
