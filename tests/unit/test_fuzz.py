@@ -31,6 +31,7 @@ def test_texts_are_read_or_refused() -> None:
 
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
+@pytest.mark.timeout(900)
 def test_damaged_recordings_are_read_as_stock_perf_reads_them() -> None:
     """If both accept them: see differential.py."""
     assert "'same': " in fuzz("differential.py", 10, DEMO, "--seed", 14)
