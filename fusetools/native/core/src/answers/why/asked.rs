@@ -180,9 +180,10 @@ impl Asked {
         });
         sum.requests += 1;
         sum.ns += ns;
-        // Else it is unknown which file it was about.
-        let named = known.is_about() && (operation != Operation::LOOKUP || name.is_some());
-        let named = named && (negative || can_hold(operation, story.error));
+        // Else it is unknown which file it was about, or nothing can be kept.
+        let named = known.is_about()
+            && (operation != Operation::LOOKUP || name.is_some())
+            && (negative || can_hold(operation, story.error));
         let full = self.questions.len() >= MOST_KEYS && !self.questions.contains_key(&key);
         let mut again = false;
         if named && !full {

@@ -738,6 +738,8 @@ mod tests {
     const FUTEX: u64 = 202;
     const PREAD: u64 = 17;
     const READ: u64 = 0;
+    const CLOSE: u64 = 3;
+    const POLL: u64 = 7;
     const CLOCK_NANOSLEEP: u64 = 230;
     const SLEEPS: u64 = 1;
     const DISK: u64 = 2;
@@ -783,6 +785,24 @@ mod tests {
 
         fn wakes(&mut self, time: u64, tid: i32, woken: i32) -> &mut Script {
             self.event(time, tid, Role::Waking, [woken as u64, 0, ABSENT, ABSENT])
+        }
+
+        /// 501 connects descriptor 9 to a peer.
+        fn connects(&mut self, time: u64) -> &mut Script {
+            const CONNECT: u64 = 42;
+            self.enters(time, 501, CONNECT, 9, 16)
+                .event(time + 2, 501, Role::Connect, [80, 1, 2, ABSENT])
+                .event(time + 5, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT])
+        }
+
+        /// 501 sleeps in a system call: return what for.
+        fn sleeps_in(&mut self, time: u64, call: u64, first: u64) -> Cause {
+            self.enters(time, 501, call, first, 4096)
+                .switch(time + 10, 501, SLEEPS, 0)
+                .switch(time + 90, 0, 0, 501)
+                .event(time + 95, 501, Role::SysExit, [call, 0, ABSENT, ABSENT]);
+            let parts = self.0.waits(501, time, time + 100);
+            self.0.cause(parts[0].cause)
         }
 
         /// Return the only wait of a thread: (asleep, ready, cause).
@@ -953,30 +973,14 @@ mod tests {
 
     #[test]
     fn a_read_of_a_new_connection_is_the_networks() {
-        const CONNECT: u64 = 42;
-        const CLOSE: u64 = 3;
-        let connected = |script: &mut Script, read: u64| {
-            script
-                .enters(read, 501, READ, 9, 4096)
-                .switch(read + 10, 501, SLEEPS, 0)
-                .switch(read + 90, 0, 0, 501)
-                .event(read + 95, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT]);
-            let parts = script.0.waits(501, read, read + 100);
-            script.0.cause(parts[0].cause)
-        };
         let mut script = Script::new();
-        script
-            .enters(10, 501, CONNECT, 9, 16)
-            .event(12, 501, Role::Connect, [80, 1, 2, ABSENT])
-            .event(15, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT]);
-        let cause = connected(&mut script, 100);
+        let cause = script.connects(10).sleeps_in(100, READ, 9);
         assert_eq!(
             (cause.how, cause.peer, cause.fd),
             (How::Network, (80, 1, 2), ABSENT)
         );
         // After its close the number is another file's.
-        script.enters(300, 501, CLOSE, 9, 0);
-        let cause = connected(&mut script, 400);
+        let cause = script.enters(300, 501, CLOSE, 9, 0).sleeps_in(400, READ, 9);
         assert_eq!((cause.how, cause.fd), (How::Stream, 9));
     }
 
@@ -998,7 +1002,6 @@ mod tests {
 
     #[test]
     fn a_poll_of_no_descriptor_sleeps() {
-        const POLL: u64 = 7;
         const SELECT: u64 = 23;
         let polled = |v: [u64; 4]| {
             let mut script = Script::new();
@@ -1016,27 +1019,12 @@ mod tests {
 
     #[test]
     fn a_poll_is_for_the_peer_of_a_connection_that_is_still_open() {
-        const CONNECT: u64 = 42;
-        const CLOSE: u64 = 3;
-        const POLL: u64 = 7;
-        let polled = |script: &mut Script, from: u64| {
-            script
-                .enters(from, 501, POLL, 0x7f00, 1000)
-                .switch(from + 10, 501, SLEEPS, 0)
-                .switch(from + 90, 0, 0, 501)
-                .event(from + 95, 501, Role::SysExit, [POLL, 1, ABSENT, ABSENT]);
-            let parts = script.0.waits(501, from, from + 100);
-            let cause = script.0.cause(parts[0].cause);
-            (cause.how, cause.peer.0)
-        };
         let mut script = Script::new();
-        script
-            .enters(10, 501, CONNECT, 9, 16)
-            .event(12, 501, Role::Connect, [80, 1, 2, ABSENT])
-            .event(15, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT]);
-        assert_eq!(polled(&mut script, 100), (How::Network, 80));
+        let cause = script.connects(10).sleeps_in(100, POLL, 0x7f00);
+        assert_eq!((cause.how, cause.peer.0), (How::Network, 80));
         script.enters(300, 501, CLOSE, 9, 0);
-        assert_eq!(polled(&mut script, 400), (How::Poll, ABSENT));
+        let cause = script.sleeps_in(400, POLL, 0x7f00);
+        assert_eq!((cause.how, cause.peer.0), (How::Poll, ABSENT));
     }
 
     #[test]

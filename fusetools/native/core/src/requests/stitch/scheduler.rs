@@ -114,14 +114,12 @@ impl Stitch {
         };
         task.followed |= calls;
         task.runs(time);
+        let goes_on = !matches!(role, Role::Begin | Role::SysExit);
+        let runs = goes_on && task.followed && task.awaiting.is_some();
         if task.fault.is_some() {
             self.fault_ends(tid, time);
         }
-        let Some(task) = self.tasks.get(tid) else {
-            return;
-        };
-        let goes_on = !matches!(role, Role::Begin | Role::SysExit);
-        if goes_on && task.followed && task.awaiting.is_some() {
+        if runs {
             self.runs(tid, time, false);
         }
     }
