@@ -170,6 +170,7 @@ site: $(VENV)/.tested
 	@$(PY) docs/site/build.py
 
 bench: install-tests samples $(VENV)/.tested
+	cargo build $(CORE) --examples
 	$(PY) tests/bench/bench.py
 	$(PY) tests/bench/cost.py
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py

@@ -38,7 +38,7 @@ def pytest_configure() -> None:
     # Behind `nohup` or `&` SIGINT is ignored, also by a test's children: Ctrl-C would not end them.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Behind `nohup` SIGHUP is: with a handler, which no program inherits, it ends those alone.
+    # Behind `nohup` SIGHUP is ignored, too. No program inherits a handler: it ends them, not us.
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
 

@@ -59,9 +59,6 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=4_500_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    build = ["cargo", "build", "--quiet", "--release", "--package", "fusetools-core"]
-    build += ["--package", "fusetools-py", "--example", "make_recording"]
-    subprocess.run(build, cwd=ROOT, check=True)
     figures: dict[str, float] = {}
 
     data = recording(options.events)

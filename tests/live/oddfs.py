@@ -2,7 +2,8 @@
 
 supervisor: this process mounts and waits, its child serves; prefork: two children serve. handover:
 the first child exits after it has read a lookup of "file-old", and another one serves from then on,
-50 ms later or, with handover-now, at once.
+50 ms later. handover-now: the first child exits 50 ms after it has read it, when the caller sleeps;
+the other one serves at once.
 drop: requests of "file-drop" are never answered. locks: the daemon keeps file locks itself, and
 delays the answer to a waiting caller until the lock is free. killed: the daemon invalidates a page
 locked by a READ that it never answers.
@@ -108,6 +109,8 @@ class Odd(rawfs.Daemon):
             except OSError:
                 os._exit(0)
             if until and until in request:
+                if self.mode == "handover-now":
+                    time.sleep(0.05)
                 os._exit(0)
             self.answer(request)
 

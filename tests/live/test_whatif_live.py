@@ -95,7 +95,7 @@ def test_asynchronous_requests_wait_for_room_as_in_the_replay(
 ) -> None:
     waited: dict[int, int] = {}
     for limit in (1, 2, 3, 6, 12):
-        mount = sample_mount("--threads", "16", delay=("read=10ms",), before=FIRST, own_tree=True)
+        mount = sample_mount("--threads", "16", delay=("read=40ms",), before=FIRST, own_tree=True)
         for n in range(6):
             (mount.tree / f"large-{n}").write_bytes(b"x" * (1 << 20))
         script = (
