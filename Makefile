@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-pure test-quick test-busy test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench \
+.PHONY: help demo test test-pure test-quick test-busy test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench bench-instructions \
   clean compiled install install-tests uninstall build samples packages site test-why
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make uninstall      remove the link that make demo made in /usr/local/bin'
 	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
+	@echo 'make bench-instructions  the same in instructions, in virtual machines: no noise'
 	@echo 'make clean          remove what was built'
 
 install:
@@ -174,6 +175,9 @@ bench: install-tests samples $(VENV)/.tested
 	$(PY) tests/bench/bench.py
 	$(PY) tests/bench/cost.py
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
+
+bench-instructions: install-tests samples compiled $(VENV)/.tested
+	PYTHONPATH=tests $(PY) tests/vm/instructions.py
 
 clean:
 	rm -rf target build docs/_build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \

@@ -9,7 +9,7 @@ It has no network and no disk.
 
 A guest is booted once and runs one command after the other: between two it kills what is left,
 unmounts it, and compares its state with that after the boot. A guest whose state has changed is
-ended. Times inside it are emulated: never quote them.
+ended. Times inside it are emulated: never quote them, except those of a guest that counts.
 """
 
 from __future__ import annotations
@@ -92,12 +92,17 @@ def _vmlinux(vmlinuz: bytes) -> bytes:
 @dataclass(frozen=True)
 class Kernel:
     """A kernel ready to boot: `suite` names it, `release` is its `uname -r`, `root` is the guest's
-    `/`."""
+    `/`.
+
+    ``counting``: the guest has one CPU, whose clocks advance by 1 ns with each instruction: so any
+    time of it is a number of instructions. A boot takes twice as long.
+    """
 
     suite: str
     release: str
     folder: Path
     root: Path = Path("/")
+    counting: bool = False
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -200,7 +205,7 @@ class Kernel:
             found = [*tree.glob("usr/bin/perf*"), *tree.glob("usr/lib/linux-*tools-*/perf")]
             perf = max(found, key=lambda path: path.stat().st_size)
             for name, program in (("perf", perf), ("trace-cmd", tree / "usr/bin/trace-cmd")):
-                (unfinished / name).write_text(_wrapper(tree, program))
+                (unfinished / name).write_text(wrapper(tree, program))
                 (unfinished / name).chmod(0o755)
             unfinished.rename(programs)
         return programs
@@ -210,7 +215,9 @@ def _version(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")[:2]))
 
 
-def _wrapper(tree: Path, program: Path) -> str:
+def wrapper(tree: Path, program: Path) -> str:
+    """Return a script that runs a suite's program with the loader and the libraries of that
+    suite."""
     # Some of its names are absolute links, which lead out of the tree.
     loaders = {path.resolve() for path in tree.rglob("ld-linux-x86-64.so.2")}
     (loader,) = (path for path in loaders if tree in path.parents)
@@ -458,8 +465,10 @@ def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
     # One thread for both CPUs: with a thread each, guests locked up while function_graph was
     # switched on.
     machine, arguments = MACHINES[kernel.architecture]
+    # With sleep=off its clock would jump to the end of a timeout while the host reads a file.
+    cpus = ("-smp", "1", "-icount", "shift=0,sleep=on") if kernel.counting else ("-smp", "2")
     return [
-        *(QEMU[kernel.architecture], "-accel", "tcg,thread=single", *machine, "-smp", "2"),
+        *(QEMU[kernel.architecture], "-accel", "tcg,thread=single", *machine, *cpus),
         *("-m", f"{MEMORY}M", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
         "-append",
