@@ -33,7 +33,7 @@ FILE = "/run/mount/dir-00/file-000"
 REQUESTS = 3  # of a stat of it: LOOKUP, LOOKUP, GETATTR
 STATS = 1000
 # Loops of processes that are not recorded -> rounds.
-OTHERS = {"spin": 1_000_000, "call": 4000, "fstat": 4000, "switch": 2000}
+OTHERS = {"spin": 1_000_000, "call": 20_000, "fstat": 20_000, "switch": 4000}
 # Those that run in a process that starts after the workload, too.
 LATER = ("call", "switch")
 

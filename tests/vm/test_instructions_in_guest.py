@@ -1,4 +1,4 @@
-"""What recording costs by default, in instructions: a change that costs more must say so."""
+"""The cost of a recording by default, in instructions: a change that costs more must say so."""
 
 from __future__ import annotations
 
