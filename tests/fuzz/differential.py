@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DUMP = ROOT / "target" / "debug" / "examples" / "dump"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+DUMP = TARGET / "release" / "examples" / "dump"
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
 KERNELS = Path(os.environ.get("FUSETOOLS_KERNELS", ROOT.parent / "shared" / "data" / "kernels"))
 _PERF = re.compile(r"\s*(-?\d+)/(-?\d+)\s+\[(-?\d+)\]\s+(\d+)\.(\d{9}):\s+(\S+):(?:\s|$)")
@@ -101,7 +102,9 @@ def main() -> int:
     parser.add_argument("recordings", nargs="*", type=Path)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
-    build = ["cargo", "build", "--quiet", "-p", "fusetools-core", "--example", "dump"]
+    # With these packages (Makefile: CORE) cargo uses what it has compiled already.
+    packages = ("--package", "fusetools-core", "--package", "fusetools-py")
+    build = ["cargo", "build", "--quiet", "--release", *packages, "--example", "dump"]
     subprocess.run(build, cwd=ROOT, check=True)
     random_ = random.Random(asked.seed)
     counts: collections.Counter[str] = collections.Counter()

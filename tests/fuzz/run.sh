@@ -20,6 +20,8 @@ if compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/*asan*" >/dev/nu
 else
   echo "run.sh: this Rust has no AddressSanitizer (rustup's has): fuzzing without it"
 fi
+# Findings' stacks need line numbers; the profile is the workspace's.
+export CARGO_PROFILE_RELEASE_DEBUG=1
 RUSTFLAGS=$flags cargo build --quiet --release --target "$target"
 built=$cache/target/$target/release
 

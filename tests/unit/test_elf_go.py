@@ -65,9 +65,10 @@ class Program(NamedTuple):
 
 
 def go(folder: Path, *arguments: str, arch: str = "amd64") -> str:
+    """Run go there; the folders beside it share what it compiled, such as its tools."""
     assert GO is not None
     settings = {"GOARCH": arch, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
-    environment = {**os.environ, "GOCACHE": str(folder / "cache"), **settings}
+    environment = {**os.environ, "GOCACHE": str(folder.parent / "go-cache"), **settings}
     done = subprocess.run(
         [GO, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
