@@ -914,9 +914,10 @@ def ring_head(
     """Return the head of a file of ring_collect. ``formats``: (system, text) of each event."""
 
 def ring_collect(
-    instance: str, page: int, limit: int, output: int, control: int
+    instances: Sequence[str], page: int, limit: int, output: int, control: int
 ) -> Literal["told", "alone", "full"]:
-    """Move the pages (``page`` bytes each) of an ftrace instance's buffers to the file ``output``.
+    """Move the pages (``page`` bytes each) of at most two ftrace instances' buffers to the file
+    ``output``.
 
     It ends when a byte comes from the socket ``control``, when its peer closes it, or when the file
     has ``limit`` bytes. It closes both descriptors. OSError: it failed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fusetools.core import OPCODES
 from fusetools.errors import Error
 from fusetools.host.words import is_word
-from fusetools.plan.filters import EVERY, Filter
+from fusetools.plan.filters import EVERY, Filter, all_of
 
 RETURN = "__return"
 NUMBER = "probe"  # the argument that identifies a probe in a bundle
@@ -102,6 +102,8 @@ class Event:
     """A recorded event, the kernel's own or a Probe's: recorded by perf, or in an ftrace instance
     (``ftrace``), which is cheaper and takes no stacks.
 
+    ``whose``: a condition on the current thread, which holds besides ``filter``: ftrace can follow
+    these threads instead, at a lower cost for all others (record/instance.py).
     ``stack``: how the current thread's stack is recorded: "fp" (by frame pointers), "dwarf" (the
     top of the user stack is copied, and unwound when the recording ends), "" for none.
     ``workload``: only in the workload and its children, otherwise everywhere. ``frequency``:
@@ -117,3 +119,9 @@ class Event:
     frequency: int = 0
     ftrace: bool = False
     per_task: bool = False
+    whose: Filter = EVERY
+
+    @property
+    def condition(self) -> Filter:
+        """The whole condition on its occurrences."""
+        return all_of(self.whose, self.filter)

@@ -47,11 +47,11 @@ def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
     filters: dict[str, list[Filter]] = {}
     for event in events:
         if not event.ftrace:
-            filters.setdefault(event.name, []).append(event.filter)
+            filters.setdefault(event.name, []).append(event.condition)
     merged = []
     for event in events:
         others = filters.get(event.name, []) if event.ftrace else []
         if all(others):
-            whole = all_of(event.filter, *(negated(of) for of in others))
-            merged.append(replace(event, filter=whole, ftrace=False))
+            rest = all_of(event.filter, *(negated(of) for of in others))
+            merged.append(replace(event, filter=rest, ftrace=False))
     return tuple(merged)

@@ -224,15 +224,14 @@ def task_events(
         return any_of(*of, *[_named(fields, daemons)] * bool(daemons))
 
     for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
-        own = EVERY if everybody else ours(fields)
+        own, calls = EVERY if everybody else ours(fields), EVERY
         if name in numbers and daemons and not everybody:
             calls = _equal("id", numbers[name])
             if name == "raw_syscalls:sys_exit":  # a refused answer
                 refused = all_of(condition("ret < 0"), _equal("id", _WRITES[arch]))
                 calls = any_of(calls, grouped(refused))
-            own = all_of(calls, _named(fields, daemons))
             if by_pid:
-                own = any_of(place(OfWorkload("common_pid")), grouped(own))
+                calls = any_of(place(OfWorkload("common_pid")), grouped(calls))
         others = EVERY
         copy = _copied(name, copied, daemons) if copied and (usual == "fp") else EVERY
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
@@ -243,7 +242,11 @@ def task_events(
             from_us = ours(("prev_comm",))
             events.append((name, Event(name, all_of(from_us, others), stack)))
             own, stack, others = ours(("next_comm",)), "", negated(from_us)
-        events.append((name, Event(name, all_of(own, others, condition(also)), stack)))
+        # A system call is its own thread's. Threads of io_uring, which ftrace does not follow, make
+        # none, but wait and are woken.
+        whose, own = (own, EVERY) if name.startswith("raw_syscalls:") else (EVERY, own)
+        which = all_of(own, calls, others, condition(also))
+        events.append((name, Event(name, which, stack, whose=whose)))
     if workload:
         # The sender is the current task, or whatever a timer interrupts: by number where possible.
         only = place(OfWorkload("pid")) if by_pid else EVERY

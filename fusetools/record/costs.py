@@ -51,6 +51,11 @@ class Costs:
     def close(self) -> None:
         self._processes.close()
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The two processes; none if they could not be started."""
+        return self._processes.pids
+
     def event(self, switch: Callable[[bool], None]) -> float | None:
         """ns of an event: of the two of each system call of these processes, on and off."""
         more = _difference(self._processes, switch)
@@ -102,6 +107,7 @@ class _Processes:
     def __init__(self) -> None:
         self._orders = self._notes = -1
         self._caller = 0
+        self.pids: tuple[int, ...] = ()
         with contextlib.suppress(OSError):
             orders, self._orders = os.pipe()
             self._notes, notes = os.pipe()
@@ -111,6 +117,8 @@ class _Processes:
             finally:
                 os.close(orders)
                 os.close(notes)
+            if answerer := self._noted(1):
+                self.pids = (self._caller, answerer[0][0])
 
     def close(self) -> None:
         if self._caller:
@@ -124,20 +132,26 @@ class _Processes:
     def round_trip(self, calls: int) -> RoundTrip | None:
         """Send a byte from one process to the other, which calls the probed function so many times
         and sends one back."""
-        notes = b""
         with contextlib.suppress(OSError):
             os.write(self._orders, bytes([calls]))
-            while len(notes) < 2 * _NOTES.size:
+        notes = self._noted(2)
+        if not notes:
+            return None
+        ns, waits, others = map(sum, zip(*notes))
+        # A process that waited was woken.
+        return RoundTrip(ns / TRIPS, 2 * SYSTEM_CALLS + (2 * waits + others) / TRIPS)
+
+    def _noted(self, count: int) -> list[tuple[int, ...]]:
+        """Return so many of the processes' notes; none if they do not come."""
+        notes = b""
+        with contextlib.suppress(OSError):
+            while len(notes) < count * _NOTES.size:
                 ready = select.select([self._notes], [], [], PATIENCE)[0]
                 part = os.read(self._notes, 1 << 16) if ready else b""
                 if not part:
                     break
                 notes += part
-        if len(notes) != 2 * _NOTES.size:
-            return None
-        ns, waits, others = map(sum, zip(*_NOTES.iter_unpack(notes)))
-        # A process that waited was woken.
-        return RoundTrip(ns / TRIPS, 2 * SYSTEM_CALLS + (2 * waits + others) / TRIPS)
+        return list(_NOTES.iter_unpack(notes)) if len(notes) == count * _NOTES.size else []
 
     def _call(self, orders: int, notes: int, parent: int) -> None:
         with_parent(parent, signal.SIGKILL)
@@ -148,7 +162,7 @@ class _Processes:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         asked, ask = os.pipe()
         answered, answer = os.pipe()
-        _forked(lambda: self._answer(asked, answer, notes))
+        os.write(notes, _NOTES.pack(_forked(lambda: self._answer(asked, answer, notes)), 0, 0))
         os.close(asked)
         os.close(answer)
         while (calls := os.read(orders, 1)) != b"":

@@ -2,6 +2,11 @@
 
 An event costs there a third of what it costs where perf writes it (docs/design/recording-cost.md).
 The child also outlives us: where we are killed it switches the events off at once.
+
+System calls are recorded in a second instance, whose events the kernel limits to some threads and
+all that they start (set_event_pid, event-fork: Documentation/trace/events.rst; Linux 4.7). A filter
+is asked only after an event is put together: 100 ns for each call of any process, 30 so. Where the
+kernel cannot follow threads, the first instance records them by a filter.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ from fusetools.record.tracefs import NOT_SUPPORTED
 
 T = TypeVar("T")
 NAME = re.compile(r"fusetools_[0-9a-f]{8}")
+FOLLOWING = "_calls"  # added to the name of an instance: the one that follows threads
+FOLLOWED = "set_event_pid"
 # All CPUs' buffers together, and one at most and at least. 50,000 requests a second fill some 15 MB
 # of all of them; they are emptied 25 times in it.
 BUFFERS, LARGEST, SMALLEST = 256 << 20, 16 << 20, 256 << 10
@@ -44,10 +51,14 @@ def new_name() -> str:
 
 
 class Instance:
-    """One that is made in tracefs (at ``root``), and the file that its events go to."""
+    """One that is made in tracefs (at ``root``), and the file that its events go to.
+
+    ``following``: the second one, which follows threads; None: there is none.
+    """
 
     def __init__(self, root: Path, name: str, output: Path) -> None:
         self.path = root / "instances" / name
+        self.following: Path | None = None
         self.output = output
         self.buffers = 0  # bytes, of all CPUs
         self.lost = 0
@@ -58,16 +69,13 @@ class Instance:
         self._events: list[Event] = []
         self._statistics: list[Path] = []  # a file of each CPU
 
-    def make(self, clock: str, buffer: int, limit: int) -> int:
+    def make(self, clock: str, buffer: int, limit: int, follow: bool) -> int:
         """Make the instance, off, and the child that will empty it. Return the child's pid.
-        ``buffer``: bytes on each CPU; ``limit``: of the file. Raise OSError if the kernel
-        refuses."""
-        self.path.mkdir()
-        self._write("tracing_on", "0")
-        self._write("trace_clock", clock)
-        self._write("buffer_size_kb", str(buffer >> 10))
-        # Names of threads come from perf: else the kernel would note them at each switch.
-        self._write("trace_options", "norecord-cmd")
+        ``buffer``: bytes on each CPU; ``limit``: of the file; ``follow``: it should follow threads.
+        Raise OSError if the kernel refuses."""
+        _prepare(self.path, clock, buffer)
+        if follow and (self.path / FOLLOWED).exists():
+            self._make_following(clock, buffer)
         data = _DATA.search((self.path / "events/header_page").read_text())
         if data is None:
             raise OSError(errno.EINVAL, "its pages are of an unknown layout")
@@ -78,25 +86,52 @@ class Instance:
         if self.pid == 0:
             try:
                 size = int(data[1]) + int(data[2])
-                _collect(self.path, size, limit, self._file, theirs.detach())
+                _collect(self._all, size, limit, self._file, theirs.detach())
             finally:
                 os._exit(errno.EIO)
         theirs.close()
         return self.pid
 
-    def measured(self, action: Callable[[Callable[[bool], None]], T], whose: str) -> T | None:
+    def _make_following(self, clock: str, buffer: int) -> None:
+        following = self.path.with_name(self.path.name + FOLLOWING)
+        try:
+            _prepare(following, clock, buffer)
+            write(following / "trace_options", "event-fork")
+        except OSError:
+            with contextlib.suppress(OSError):
+                following.rmdir()
+        else:
+            self.following = following
+
+    @property
+    def _all(self) -> list[Path]:
+        return [self.path, self.following] if self.following else [self.path]
+
+    def measured(
+        self, action: Callable[[Callable[[bool], None]], T], whose: str, pids: Iterable[int]
+    ) -> T | None:
         """Return what ``action`` returns. It gets a function that switches two events of each
-        system call of some processes (a filter) on and off, before anything else is recorded.
+        system call of some processes on and off, before anything else is recorded. They are the
+        ``pids``, or those that the filter ``whose`` selects.
 
         The events are discarded. None: that cannot be.
         """
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
-        return self._tried(action, tracepoints, whose)
+        if self.following:
+            self.follow(pids)
+            return self._tried(action, self.following, tracepoints, "")
+        return self._tried(action, self.path, tracepoints, whose)
+
+    def follow(self, threads: Iterable[int]) -> None:
+        """Record system calls of these threads and all that they start, besides others. OSError."""
+        if self.following and (numbers := " ".join(map(str, threads))):
+            write(self.following / FOLLOWED, numbers)
 
     def misses_switches(self) -> bool:
         """Return whether a CPU's idle thread does not report to whom it gives the CPU: a kernel may
         not call the tracepoint there. A CPU that does not become idle counts as one."""
-        return self._tried(self._cpu_without_switches, [SWITCHES], "prev_pid == 0") is not False
+        action = self._cpu_without_switches
+        return self._tried(action, self.path, [SWITCHES], "prev_pid == 0") is not False
 
     def _cpu_without_switches(self, switch: Callable[[bool], None]) -> bool:
         switch(True)
@@ -116,18 +151,22 @@ class Instance:
             os.sched_setaffinity(0, allowed)
 
     def _tried(
-        self, action: Callable[[Callable[[bool], None]], T], tracepoints: list[str], whose: str
+        self,
+        action: Callable[[Callable[[bool], None]], T],
+        path: Path,
+        tracepoints: list[str],
+        whose: str,
     ) -> T | None:
-        """Return what ``action`` answers, which is given how to switch these events on and off;
-        they are thrown away. None: that cannot be."""
+        """Return what ``action`` answers, which is given how to switch these events of the instance
+        at ``path`` on and off; they are thrown away. None: that cannot be."""
 
         def switch(on: bool) -> None:
             for place in tracepoints:
-                self._write(f"{place}/enable", "1" if on else "0")
+                write(path / place / "enable", "1" if on else "0")
 
         try:
-            for place in tracepoints:
-                self._write(f"{place}/filter", whose)
+            for place in tracepoints if whose else ():
+                write(path / place / "filter", whose)
             self.resume()
             return action(switch)
         except OSError:
@@ -136,10 +175,10 @@ class Instance:
             self.pause()
             with contextlib.suppress(OSError):
                 switch(False)
-                for place in tracepoints:
-                    self._write(f"{place}/filter", "0")
+                for place in tracepoints if whose else ():
+                    write(path / place / "filter", "0")
             # Opened so, it is emptied (tracing_open() in kernel/trace/trace.c).
-            os.close(os.open(self.path / "trace", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC))
+            os.close(os.open(path / "trace", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC))
 
     def choose(self, events: Iterable[Event], threads: Threads = UNKNOWN) -> None:
         """Switch events on, too, each by its filter for these threads.
@@ -148,11 +187,14 @@ class Instance:
         """
         for event in events:
             self._events.append(event)
-            place = f"events/{event.name.replace(':', '/', 1)}"
+            path, only = self.path, event.condition
+            if self.following and event.whose:
+                path, only = self.following, event.filter
+            place = path / "events" / event.name.replace(":", "/", 1)
             try:
-                if event.filter:
-                    self._write(f"{place}/filter", threads.filled(event.filter))
-                self._write(f"{place}/enable", "1")
+                if only:
+                    write(place / "filter", threads.filled(only))
+                write(place / "enable", "1")
             except OSError as error:
                 why = error.strerror or str(error)
                 if error.errno == NOT_SUPPORTED:
@@ -162,13 +204,14 @@ class Instance:
     def clear(self) -> None:
         """Switch all events off."""
         self._events = []
-        with contextlib.suppress(OSError):
-            self._write("events/enable", "0")
+        for path in self._all:
+            with contextlib.suppress(OSError):
+                write(path / "events/enable", "0")
 
     def start(self) -> None:
         """Let the child empty the buffers from now on. Nothing is recorded until resume()."""
         assert self._control is not None
-        self._statistics = list(self.path.glob("per_cpu/cpu*/stats"))
+        self._statistics = [p for at in self._all for p in at.glob("per_cpu/cpu*/stats")]
         events = self.path / "events"
         formats = [
             (system, (events / system / name / "format").read_text())
@@ -191,11 +234,13 @@ class Instance:
 
     def pause(self) -> None:
         """Record nothing from now on."""
-        with contextlib.suppress(OSError):
-            self._write("tracing_on", "0")
+        for path in self._all:
+            with contextlib.suppress(OSError):
+                write(path / "tracing_on", "0")
 
     def resume(self) -> None:
-        self._write("tracing_on", "1")
+        for path in self._all:
+            write(path / "tracing_on", "1")
 
     @property
     def ended(self) -> bool:
@@ -208,7 +253,7 @@ class Instance:
     def end(self) -> None:
         """Pause, and ask the child for what is left in the buffers."""
         self.pause()
-        self.lost = tracecmd.lost(self.path)
+        self.lost = sum(map(tracecmd.lost, self._all))
         if self._control is not None and self._file >= 0:
             self._control.close()  # it was never told to begin
         elif self._control is not None:
@@ -254,14 +299,26 @@ class Instance:
         except OSError:
             return 0
 
-    def _write(self, name: str, text: str) -> None:
-        write(self.path / name, text)
+
+def _prepare(path: Path, clock: str, buffer: int) -> None:
+    """Make an instance, off. OSError."""
+    path.mkdir()
+    write(path / "tracing_on", "0")
+    write(path / "trace_clock", clock)
+    write(path / "buffer_size_kb", str(buffer >> 10))
+    # Names of threads come from perf: else the kernel would note them at each switch.
+    write(path / "trace_options", "norecord-cmd")
 
 
 def remove(path: Path, patience: float = 5.0) -> bool:
-    """Switch an instance's events off, and remove it. Return whether it is gone. It cannot be
-    removed while somebody reads it, or where tracefs has been unmounted."""
+    """Switch the events of an instance, and of the second one beside it, off, and remove them.
+    Return whether they are gone. They cannot be removed while somebody reads them, or where tracefs
+    has been unmounted."""
     end = time.monotonic() + patience
+    return _remove(path.with_name(path.name + FOLLOWING), end) and _remove(path, end)
+
+
+def _remove(path: Path, end: float) -> bool:
     while True:
         try:
             write(path / "tracing_on", "0")
@@ -291,7 +348,7 @@ def _selected(clocks: str) -> str:
     return clock[1] if clock else ""
 
 
-def _collect(path: Path, page: int, limit: int, output: int, control: int) -> None:
+def _collect(paths: list[Path], page: int, limit: int, output: int, control: int) -> None:
     """Empty the buffers until told to end, then exit with 0 or an errno. A child runs this.
 
     It closes all other descriptors: it would hold the lock, and keep readers of pipes waiting."""
@@ -303,11 +360,11 @@ def _collect(path: Path, page: int, limit: int, output: int, control: int) -> No
     keep_only(output, control)
     try:
         if not os.read(control, 1):  # until the file has its head
-            remove(path)
+            remove(paths[0])
             os._exit(0)
-        ended = native.ring_collect(str(path), page, limit, output, control)
+        ended = native.ring_collect([str(path) for path in paths], page, limit, output, control)
     except OSError as error:
         os._exit(error.errno or errno.EIO)
     if ended == "alone":
-        remove(path)
+        remove(paths[0])
     os._exit(0 if ended == "told" else errno.EFBIG)

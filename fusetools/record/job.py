@@ -6,7 +6,7 @@ import copy
 import os
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -105,13 +105,7 @@ class Job:
 
     def threads(self) -> dict[int, int]:
         """Return the process of each of the daemons' threads: perf's records tell it of most."""
-        files = Files(Path("/"))
-        return {
-            int(thread): pid
-            for pid in self.servers()
-            for thread in files.list(f"/proc/{pid}/task")
-            if thread.isdigit()
-        }
+        return threads_of(self.servers())
 
     def expedite(self, on: bool) -> None:
         """Expedite the kernel's grace periods, while events are closed; noted before."""
@@ -129,3 +123,14 @@ class Job:
         state = self.state
         if not (state.probes or state.cgroup or state.ftrace or state.instance):
             self.lock.forget()
+
+
+def threads_of(pids: Iterable[int]) -> dict[int, int]:
+    """Return the process of each thread of these processes."""
+    files = Files(Path("/"))
+    return {
+        int(thread): pid
+        for pid in pids
+        for thread in files.list(f"/proc/{pid}/task")
+        if thread.isdigit()
+    }

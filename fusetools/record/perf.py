@@ -236,8 +236,8 @@ def _event(event: Event, stack_bytes: int, by_ftrace: bool, threads: Threads) ->
         # perf would call it by all its terms; I: not on an idle CPU
         return ["-e", f"{event.name}/{','.join(terms)},name={event.name}/I"]
     argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
-    if event.filter:
-        argv += ["--filter", threads.filled(event.filter)]
+    if event.condition:
+        argv += ["--filter", threads.filled(event.condition)]
     # A switch from perf to another task happens in perf: without it that task's wait has no end.
     if event.name == SWITCH and not by_ftrace:
         return argv

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fusetools.plan.ftrace import OF_BOTH, all_by_perf
 from fusetools.record import instance
 from fusetools.record.costs import Costs
 from fusetools.record.graph import Graph
-from fusetools.record.job import Job
+from fusetools.record.job import Job, threads_of
 from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
 from fusetools.record.perfs import Line, Perfs
 from fusetools.record.probes import Probes
@@ -107,10 +107,11 @@ class Recorders:
         job.lock.write()
         root = self.probes.tracefs.root
         ring = instance.Instance(root, job.state.instance, self.directory / RING)
-        together = min(instance.BUFFERS, self.free() // 8)
+        together = min(instance.BUFFERS, self.free() // 8) // 2  # of each of two
+        follow = any(event.ftrace and event.whose for event in job.plan.events)
         size = buffer_size(job.facts.cpus, together, instance.LARGEST, instance.SMALLEST)
         try:
-            pid = ring.make(job.plan.clock, size, self.room.limit)
+            pid = ring.make(job.plan.clock, size, self.room.limit, follow)
         except OSError as error:
             self._remove_ring(ring)
             ring.output.unlink(missing_ok=True)
@@ -119,7 +120,7 @@ class Recorders:
             job.outcome.warnings.append(f"perf recorded all, which costs more: {ring.path}: {why}")
             return
         job.note_process(pid)
-        ring.buffers = size * job.facts.cpus
+        ring.buffers = size * job.facts.cpus * (2 if ring.following else 1)
         self.ring = ring
 
     def _remove_ring(self, ring: instance.Instance) -> None:
@@ -135,10 +136,12 @@ class Recorders:
         task_line: Line | None = None,
         since: Since | None = None,
         costs: Costs | None = None,
+        callers: Sequence[int] = (),
     ) -> None:
         """Start perf and ftrace, with their events on.
 
-        ``task_line``: of the second perf; ``costs``: measures what a filter costs.
+        ``task_line``: of the second perf; ``costs``: measures what a filter costs; ``callers``:
+        processes.
 
         Probes that cannot be placed show only then: they are left out. Raise Error if perf or
         ftrace does not record for another reason.
@@ -149,6 +152,7 @@ class Recorders:
             self.threads = Threads(since, daemons)
             self.perfs.start(line, task_line)
             try:
+                self._follow(callers)
                 self._enable(costs)
                 break
             except Error:
@@ -164,6 +168,21 @@ class Recorders:
         if self.ring:
             self.ring.start()
             self.ring.resume()
+
+    def _follow(self, callers: Sequence[int]) -> None:
+        """Have ftrace follow the threads of daemons and callers. One that is started meanwhile is
+        followed with the thread that starts it, or found afterwards."""
+        followed: set[int] = set()
+        while self.ring:
+            pids = {*self.job.servers(), *callers} - {self.job.pid}
+            new = {*threads_of(pids)} - followed
+            if not new:
+                return
+            followed |= new
+            try:
+                self.ring.follow(sorted(new))
+            except OSError as error:
+                raise Error("ftrace cannot follow threads", error.strerror or "") from error
 
     def _enable(self, costs: Costs | None) -> None:
         events = [event for event in self.job.plan.events if event.ftrace and self.ring]

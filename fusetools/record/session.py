@@ -199,7 +199,9 @@ class Recording:
         self.costs = Costs()
         younger = Since(os.getpid() + 1, job.facts.pid_max).condition("common_pid")
         ring = recorders.ring
-        event_cost = ring.measured(self.costs.event, younger) if ring else None
+        event_cost = None
+        if ring:
+            event_cost = ring.measured(self.costs.event, younger, self.costs.pids)
         if ring and any(event.name == SWITCH for event in job.plan.events):
             job.plan = replace(job.plan, switch_records=ring.misses_switches())
         group = None
@@ -247,7 +249,7 @@ class Recording:
             argv = line_per_task(job.plan, perf, name, fifos, room, pids, threads)
             return overwriting(argv) if self.buffer else argv
 
-        recorders.start(line, task_line, since, self.costs)
+        recorders.start(line, task_line, since, self.costs, self.callers.pids)
 
     def _measure(self, costs: Costs, recorders: Recorders, event_cost: float | None) -> None:
         """Measure what probes and events cost."""

@@ -644,13 +644,77 @@ def empty_recording(directory: Path, mount: SampleMount) -> Path:
     return directory / "empty.data"
 
 
-def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Path) -> None:
+# Each process and thread: its name, and how often it asks for its greatest priority.
+CALLERS = {"first": 1009, "thread": 2003, "child": 3001, "its thread": 997, "grandchild": 499}
+CALLS = f"""
+import os, sys, threading
+def ask(name):
+    for _ in range({CALLERS}[name]):
+        os.sched_get_priority_max(0)
+    os.write(1, f"{{threading.get_native_id()}} {{name}}\\n".encode())
+def run(name):
+    thread = threading.Thread(target=ask, args=(name,))
+    thread.start()
+    thread.join()
+sys.stdin.read(1)
+ask("first")
+run("thread")
+if not os.fork():
+    ask("child")
+    run("its thread")
+    if not os.fork():
+        ask("grandchild")
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+"""
+ASKED = {"x86_64": 146, "aarch64": 125}[os.uname().machine]
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_calls_of_those_recorded_alone(
+    attached: bool, sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """Each call of the callers' threads and of all that they start is recorded, and none of a
+    process that is started meanwhile, by somebody else."""
+    mount = sample_mount()
+    program = [sys.executable, "-c", CALLS]
+    other = "import os\nwhile True: os.sched_get_priority_max(0)"
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        named = tmp_path / "named"
+        work = ["sh", "-c", 'sleep 0.3; "$@" >named </dev/null', "-", *program]
+        what = ["--attach", str(running.pid)] if attached else ["--", *work]
+        begun = begin(tmp_path, "--mount", mount.path, "--detail", "stages", *what)
+        with begun as process, subprocess.Popen([sys.executable, "-c", other]) as beside:
+            if attached:
+                named.write_bytes(running.communicate(b"x")[0])
+            process.communicate(timeout=HANGS)
+            beside.kill()
+            running.kill()
+    assert process.returncode == 0
+    tids = dict(line.split(" ", 1) for line in named.read_text().splitlines())
+    calls = [e for e in events(tmp_path / "perf.data") if e.name == "raw_syscalls:sys_enter"]
+    seen = Counter(str(call.tid) for call in calls if f"NR {ASKED} " in call.text)
+    assert {tids[tid]: count for tid, count in seen.items()} == CALLERS
+    assert beside.pid not in {call.pid for call in calls}
+
+
+# With system calls there is a second one, which follows threads.
+INSTANCES = [("latency", 1), ("stages", 2)]
+
+
+@pytest.mark.parametrize(("detail", "number"), INSTANCES)
+def test_an_instance_ends_with_its_recording(
+    detail: str, number: int, sample_mount: Mounter, tmp_path: Path
+) -> None:
     """A killed recording, with no process left that cleans up."""
     mount = sample_mount()
-    latency = ["--mount", mount.path, "--detail", "latency", "--", "sleep", "60"]
-    with begin(tmp_path, *latency) as process:
+    options = ["--mount", mount.path, "--detail", detail, "--", "sleep", "60"]
+    with begin(tmp_path, *options) as process:
         workload = children(process.pid, "sleep")
-        assert len(instances()) == 1
+        assert len(instances()) == number
         process.kill()
     wait_until(lambda: not instances(), "the instance to go")
     for pid in workload:
@@ -658,23 +722,26 @@ def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Pa
     assert subprocess.run([*COMMAND, "clean"]).returncode == 0
 
 
-def test_a_killed_instance_reader_is_an_error(sample_mount: Mounter, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("detail", "number"), INSTANCES)
+def test_a_killed_instance_reader_is_an_error(
+    detail: str, number: int, sample_mount: Mounter, tmp_path: Path
+) -> None:
     """Kill it with the recording, and alone."""
     mount = sample_mount()
     work = ["sh", "-c", f"stat {mount.path}/big; sleep 0.3; {until('test -e go')}"]
-    latency = ["--mount", mount.path, "--detail", "latency", "--", *work]
-    with begin(tmp_path, *latency) as process:
+    options = ["--mount", mount.path, "--detail", detail, "--", *work]
+    with begin(tmp_path, *options) as process:
         (reader,) = readers(process.pid)
         process.kill()
         os.kill(reader, signal.SIGKILL)
-    assert len(instances()) == 1
+    assert len(instances()) == number
     (tmp_path / "go").touch()
     clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
     assert clean.returncode == 0 and "ftrace instance" in clean.stdout, clean.stderr
     assert not instances()
 
     (tmp_path / "go").unlink()
-    with begin(tmp_path, *latency) as process:
+    with begin(tmp_path, *options) as process:
         time.sleep(0.2)
         (reader,) = readers(process.pid)
         os.kill(reader, signal.SIGKILL)

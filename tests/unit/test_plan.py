@@ -147,7 +147,7 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
         lines += ["", f"function_graph ({len(plan.functions)}): {' '.join(plan.graph)}"]
     by_ftrace = [event for event in plan.events if event.ftrace]
     lines += [""] * bool(by_ftrace)
-    lines += [f"ftrace: {e.name}{f' if {e.filter}' if e.filter else ''}" for e in by_ftrace]
+    lines += [f"ftrace: {e.name}{f' if {e.condition}' if e.condition else ''}" for e in by_ftrace]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
     if per_task:
         argv = per_task_line(plan, facts.perf, "perf.tasks", ("ctl", "ack"), room, [2024])
@@ -216,11 +216,11 @@ def test_other_architectures() -> None:
 
 
 def test_system_calls_that_are_probes_are_left_out() -> None:
-    filters = {e.name: str(e.filter) for e in make(host()).events if e.name.startswith("raw_")}
+    filters = {e.name: str(e.condition) for e in make(host()).events if e.name.startswith("raw_")}
     assert "id < 335 || id > 336" in filters["raw_syscalls:sys_enter"]
     assert "id >= 0" in filters["raw_syscalls:sys_exit"]
     events = make(replace(host(), arch="aarch64")).events
-    assert all("335" not in str(event.filter) for event in events)
+    assert all("335" not in str(event.condition) for event in events)
 
 
 def holds(condition: str, fields: Mapping[str, object]) -> bool:
@@ -265,7 +265,7 @@ def test_each_switch_is_recorded_once(
         seen = [
             event
             for event in events
-            if holds(filled(since, event.filter), fields)
+            if holds(filled(since, event.condition), fields)
             and (not event.workload or before == "find")
         ]
         wanted = way == "everybody" or bool({before, after} & {"cvmfs2", "find"})
@@ -275,7 +275,7 @@ def test_each_switch_is_recorded_once(
         whole = [event for event in seen if event.ftrace == by_pid]
         assert len(whole) == wanted, (fields, seen)
         if by_pid:  # and if no instance can be made after all
-            perfs = [event for event in alone if holds(filled(since, event.filter), fields)]
+            perfs = [event for event in alone if holds(filled(since, event.condition), fields)]
             assert len(perfs) == wanted and not any(event.ftrace for event in perfs)
             assert [e.stack for e in perfs if e.stack] == [e.stack for e in seen if e.stack]
         stacks = [event.stack for event in seen if event.stack]
@@ -317,7 +317,7 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
     found = targets(facts, Options(Caller(1)))
     plan = planner.plan(facts, Options(Caller(1)), found, Symbols(SYMBOLS, PLAIN), OWN, names)
     since = Since(1 << 21, 1 << 22, numbers)
-    filters = [filled(since, event.filter) for event in plan.events]
+    filters = [filled(since, event.condition) for event in plan.events]
     assert any("2097152" in text for text in filters)
     assert max(map(len, filters)) < 4096
 
@@ -362,7 +362,9 @@ def test_rings_of_io_uring_are_recorded_where_fuse_has_them() -> None:
         facts = replace(facts, tracepoints=(*facts.tracepoints, *RINGS.values()), pid_max=1 << 22)
         plan = make(facts, Options(Workload(("x",)), detail=detail))
         return {
-            event.name: str(event.filter) for event in plan.events if event.name in RINGS.values()
+            event.name: str(event.condition)
+            for event in plan.events
+            if event.name in RINGS.values()
         }
 
     for detail in ("stages", "stacks"):
@@ -461,12 +463,12 @@ def test_a_plan_is_shown() -> None:
     made = {probe.event for probe in plan.probes}
     for event in plan.events:
         assert event.name in shown or event.name in made
-        assert str(event.filter) in shown
+        assert str(event.condition) in shown
     assert "/cvmfs/sft.cern.ch: 29 probes" in shown
     assert "missing: kernel functions" in shown
     found = json.loads(to_json("record", summary(facts, plan)))
-    assert [(e["name"], e["filter"]) for e in found["events"]] == [
-        (event.name, str(event.filter)) for event in plan.events
+    assert [(e["name"], e["filter"], e["whose"]) for e in found["events"]] == [
+        (event.name, str(event.filter), str(event.whose)) for event in plan.events
     ]
     assert {one["definition"] for one in found["probes"]} == {
         probe.definition() for probe in plan.probes
@@ -909,7 +911,7 @@ def test_a_daemon_that_is_not_found() -> None:
 def test_names_in_filters(comm: str, condition: str) -> None:
     plan = make(host("6.18", mount(comm=comm)))
     event = next(e for e in plan.events if e.name == "sched:sched_waking" and not e.workload)
-    assert str(event.filter) == f"comm {condition} || COMM {condition}"
+    assert str(event.condition) == f"comm {condition} || COMM {condition}"
 
 
 def test_call_graphs() -> None:
@@ -969,7 +971,7 @@ def test_sources_of_file_names() -> None:
     def told(**more: Any) -> list[str]:
         plan = make(facts, Options(Workload(("find",)), **more))
         of_names = {probe.event for probe in plan.probes if probe.role in roles}
-        filters = [str(event.filter) for event in plan.events if event.name in of_names]
+        filters = [str(event.condition) for event in plan.events if event.name in of_names]
         assert len(filters) == len(of_names)
         return filters
 
@@ -994,7 +996,7 @@ def test_perf_writes_much_at_once() -> None:
 
 
 def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[str, str, bool]]:
-    return [(str(e.filter), e.stack, e.workload) for e in plan.events if e.name == name]
+    return [(str(e.condition), e.stack, e.workload) for e in plan.events if e.name == name]
 
 
 def test_system_calls_with_copied_stacks() -> None:
@@ -1008,7 +1010,7 @@ def test_system_calls_with_copied_stacks() -> None:
     for name, number in numbers.items():
         for comm in ("cvmfs2", "bash"):
             fields = {"prev_comm": comm, "prev_pid": 1, "id": number}
-            stacks = [e.stack for e in events if holds(str(e.filter), fields)]
+            stacks = [e.stack for e in events if holds(str(e.condition), fields)]
             copied = "dwarf" if name in sleeps else ""
             assert stacks == ([copied] if comm == "cvmfs2" else []), (name, stacks)
 
@@ -1043,7 +1045,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
         (own_thread, "dwarf", False),
         (f"({woken}) && (!({own_thread}))", "fp", False),
     ]
-    only = next(e.filter for e in wakers.events if str(e.filter) == own_thread)
+    only = next(e.condition for e in wakers.events if str(e.condition) == own_thread)
     text = Threads(daemons=[7, 8]).filled(only)
     assert text.startswith('(common_pid == 7 || common_pid == 8) && COMM == "cvmfs2"')
     assert Threads(daemons=range(999)).filled(only).startswith("(common_pid == -1) && ")
@@ -1086,7 +1088,7 @@ def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
         for comm, command in itertools.product(("cvmfs2", "bash"), range(40)):
             # F_SETLKW and F_OFD_SETLKW of asm-generic/fcntl.h.
             waits = comm == "cvmfs2" and command in (7, 38)
-            words = re.sub(r"\bcmd\b", str(command), str(event.filter))
+            words = re.sub(r"\bcmd\b", str(command), str(event.condition))
             assert holds(words, {**SWITCH, "prev_comm": comm}) == waits
         for other in ({"detail": "stages"}, {"call_graph": "fp"}, {"call_graph": "dwarf"}):
             plan = make(facts, replace(auto, **other))  # type: ignore[arg-type]
@@ -1114,7 +1116,7 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
     for event in reads:
         for comm, copied in comms.items():
             for number in range(20):
-                words = re.sub(r"\bfd\b", str(number), str(event.filter))
+                words = re.sub(r"\bfd\b", str(number), str(event.condition))
                 assert holds(words, {"prev_comm": comm, "prev_pid": 1}) == (number in copied)
 
     def recorded(*mounts: Mount, pid_max: int = 0, **more: object) -> set[str]:
@@ -1162,7 +1164,7 @@ def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
     own = mount(libraries=(replace(library("libc.so.6", 9), machine=machine),))
     facts = replace(host("6.18", own, *more), pid_max=1 << 22)
     plan = make(facts, Options(Workload(("find",)), detail=detail), cgroup=False)
-    filters = {e.name: e.filter for e in plan.events if e.name.startswith("raw_syscalls:")}
+    filters = {e.name: e.condition for e in plan.events if e.name.startswith("raw_syscalls:")}
 
     def recorded(name: str, comm: str, number: int, ret: int = 0) -> bool:
         text = filled(Since(30_000, 1 << 22), filters[f"raw_syscalls:{name}"])

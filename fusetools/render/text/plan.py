@@ -24,8 +24,8 @@ def render(result: Planned) -> str:
         notes += [STACKS[event.stack] if event.stack else ""]
         notes += [f"{event.frequency} samples a second" if event.frequency else ""]
         output.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))
-        if event.filter:
-            output.append(f"      if {event.filter}")
+        if event.condition:
+            output.append(f"      if {event.condition}")
     for what, probes in result.places:
         output += ["", f"{what}: {plural(len(probes), 'probe')}"]
         output += [

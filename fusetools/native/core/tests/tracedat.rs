@@ -115,6 +115,27 @@ fn pieces_of_pages() {
     assert_eq!(events_of(&TraceDat::from_bytes(endless).unwrap()), []);
 }
 
+/// The events of both stand in time order, with their CPU; losses are the sum.
+#[test]
+fn pieces_of_two_instances() {
+    let at = |time, func| page(time, 0, &[call(0, func)], &[]);
+    let second = 1 << 16;
+    let all = [
+        (second + 1, at(1000, 1)),
+        (1, [at(1001, 2), at(1003, 4)].concat()),
+        (second, at(1002, 3)),
+        (2 * second, at(1, 9)),
+        (second + 2, at(1, 9)),
+        statistics(9),
+        statistics(4),
+    ];
+    let dat = TraceDat::from_bytes(pieces(&[("ftrace", ENTRY)], &all)).unwrap();
+    assert_eq!((dat.cpus(), dat.lost(0), dat.lost(1)), (2, 0, 13));
+    let expected = [(1, 1), (1, 2), (0, 3), (1, 4)];
+    let expected = expected.map(|(cpu, func)| (cpu, 999 + func, Some(func)));
+    assert_eq!(events_of(&dat), expected);
+}
+
 /// A time stamp's 59 bits have wrapped since the page's.
 #[test]
 fn an_absolute_time_that_wraps() {

@@ -454,7 +454,7 @@ fn ring_head<'py>(
 #[pyfunction]
 fn ring_collect(
     py: Python<'_>,
-    instance: PathBuf,
+    instances: Vec<PathBuf>,
     page: usize,
     limit: u64,
     output: i32,
@@ -464,7 +464,7 @@ fn ring_collect(
     let (mut output, control) =
         unsafe { (File::from_raw_fd(output), OwnedFd::from_raw_fd(control)) };
     let mut control = UnixStream::from(control);
-    let ended = py.detach(|| ring::collect(&instance, page, limit, &mut output, &mut control))?;
+    let ended = py.detach(|| ring::collect(&instances, page, limit, &mut output, &mut control))?;
     Ok(match ended {
         ring::Ended::Signalled => "told",
         ring::Ended::Alone => "alone",

@@ -8,11 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::format::record::u32_at;
-use crate::format::tracedat::{COMMIT_MASK, PIECES, STATISTICS};
+use crate::format::tracedat::{COMMIT_MASK, OF_INSTANCE, PIECES, STATISTICS};
 use crate::format::tracing::Tracing;
 
 // asm-generic/fcntl.h, as in input.rs.
@@ -66,29 +66,31 @@ pub enum Ended {
     Full,
 }
 
-/// Move the contents of the instance's ring buffers into `output` until a byte comes from `control`, or its sender is
+/// Move the contents of the instances' ring buffers into `output` until a byte comes from `control`, or its sender is
 /// gone. Then write the rest, and the buffers' statistics. `page`: bytes of a page; `limit`: maximum bytes of the file.
-/// The instance is switched off before the request to end.
+/// The instances are switched off before the request to end.
 pub fn collect(
-    instance: &Path,
+    instances: &[PathBuf],
     page: usize,
     limit: u64,
     output: &mut File,
     control: &mut UnixStream,
 ) -> io::Result<Ended> {
     let mut cpus = Vec::new();
-    for entry in fs::read_dir(instance.join("per_cpu"))? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
-        let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else {
-            continue;
-        };
-        let folder = instance.join("per_cpu").join(&name);
-        let pages = OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NONBLOCK)
-            .open(folder.join("trace_pipe_raw"))?;
-        cpus.push((number, pages, folder.join("stats")));
+    for (instance, above) in instances.iter().zip((0..).step_by(OF_INSTANCE as usize)) {
+        for entry in fs::read_dir(instance.join("per_cpu"))? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+            let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else {
+                continue;
+            };
+            let folder = instance.join("per_cpu").join(&name);
+            let pages = OpenOptions::new()
+                .read(true)
+                .custom_flags(O_NONBLOCK)
+                .open(folder.join("trace_pipe_raw"))?;
+            cpus.push((above + number, pages, folder.join("stats")));
+        }
     }
     control.set_read_timeout(Some(PAUSE))?;
     let mut piece = Vec::with_capacity(PIECE + page);
@@ -96,8 +98,10 @@ pub fn collect(
         let mut word = [0];
         let ended = match control.read(&mut word) {
             Ok(0) => {
-                // From now on no other process switches it off.
-                fs::write(instance.join("tracing_on"), "0")?;
+                // From now on no other process switches them off.
+                for instance in instances {
+                    fs::write(instance.join("tracing_on"), "0")?;
+                }
                 Some(Ended::Alone)
             }
             Ok(_) => Some(Ended::Signalled),
@@ -118,6 +122,7 @@ pub fn collect(
         }
     };
     for (cpu, _, stats) in &cpus {
+        let cpu = cpu % OF_INSTANCE;
         let text = format!("CPU: {cpu}\n{}", fs::read_to_string(stats)?);
         put(output, STATISTICS, text.as_bytes())?;
     }

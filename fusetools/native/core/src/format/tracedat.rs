@@ -16,11 +16,14 @@ use crate::format::tracepoint::Field;
 
 pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// Header of the section of pieces. A piece is u32 CPU, u32 bytes, and that many bytes of pages, of which the last may
-/// be cut short after its events. A piece of the CPU [`STATISTICS`] is text, as in the option CPUSTAT.
+/// be cut short after its events. A piece of the CPU [`STATISTICS`] is text, as in the option CPUSTAT. CPUs of a second
+/// instance have numbers from [`OF_INSTANCE`] on.
 pub(crate) const PIECES: &[u8; 10] = b"pieces   \0";
 pub(crate) const STATISTICS: u32 = u32::MAX;
-/// Maximum number of CPUs in a file of pieces.
+pub(crate) const OF_INSTANCE: u32 = MOST_CPUS as u32;
+/// Maximum number of CPUs in a file of pieces, and of instances.
 const MOST_CPUS: usize = 1 << 16;
+const MOST_INSTANCES: usize = 2;
 
 /// Options by their number (trace-cmd's include/private/trace-cmd-private.h).
 mod option {
@@ -95,7 +98,9 @@ pub struct TraceDat {
     bytes: Bytes,
     tracing: Tracing,
     page: Page,
-    /// Ranges of the pages, by CPU.
+    /// Number of CPUs.
+    width: usize,
+    /// Ranges of the pages, by CPU: of each instance, one after the other.
     cpus: Vec<Vec<Range<usize>>>,
     /// The formats list exactly the requested events, including those that never happened.
     listed: bool,
@@ -167,6 +172,7 @@ impl TraceDat {
         let mut dat = TraceDat {
             tracing,
             page,
+            width: cpus,
             cpus: Vec::new(),
             listed: false,
             clock: String::new(),
@@ -182,7 +188,8 @@ impl TraceDat {
                 b"options  \0" => at = dat.options(&bytes, at).ok_or_else(short)?,
                 b"flyrecord\0" => break,
                 kind if kind == PIECES => {
-                    dat.pieces(&bytes, at, cpus.min(MOST_CPUS));
+                    dat.width = cpus.min(MOST_CPUS);
+                    dat.pieces(&bytes, at);
                     dat.listed = true;
                     dat.bytes = bytes;
                     return Ok(dat);
@@ -231,8 +238,8 @@ impl TraceDat {
     }
 
     /// Add the pieces up to the end of the file, or up to the last whole one.
-    fn pieces(&mut self, bytes: &[u8], mut at: usize, cpus: usize) {
-        self.cpus = vec![Vec::new(); cpus];
+    fn pieces(&mut self, bytes: &[u8], mut at: usize) {
+        self.cpus = vec![Vec::new(); self.width];
         while let (Some(cpu), Some(size)) = (u32_at(bytes, at), u32_at(bytes, at + 4)) {
             let start = at + 8;
             at = start.saturating_add(size as usize).min(bytes.len());
@@ -242,8 +249,15 @@ impl TraceDat {
             if cpu == STATISTICS {
                 let text = file::until_nul(&bytes[start..at]);
                 self.lost.extend(lost(&text, &LOST_OR_LEFT));
-            } else if let Some(ranges) = self.cpus.get_mut(cpu as usize) {
-                ranges.push(start..at);
+                continue;
+            }
+            let (instance, cpu) = (cpu as usize / MOST_CPUS, cpu as usize % MOST_CPUS);
+            if instance < MOST_INSTANCES && cpu < self.width {
+                let of = instance * self.width + cpu;
+                if of >= self.cpus.len() {
+                    self.cpus.resize_with(MOST_INSTANCES * self.width, Vec::new);
+                }
+                self.cpus[of].push(start..at);
             }
         }
         if self.lost.is_empty() {
@@ -293,7 +307,7 @@ impl TraceDat {
     }
 
     pub fn cpus(&self) -> usize {
-        self.cpus.len()
+        self.width
     }
 
     /// Return whether the formats list exactly the requested events.
@@ -305,8 +319,8 @@ impl TraceDat {
     pub fn lost(&self, cpu: usize) -> u64 {
         self.lost
             .iter()
-            .find(|(of, _)| *of == cpu)
-            .map_or(0, |(_, lost)| *lost)
+            .filter(|(of, _)| *of == cpu)
+            .fold(0, |sum, (_, lost)| sum.saturating_add(*lost))
     }
 
     pub fn warnings(&self) -> &[String] {
@@ -316,6 +330,7 @@ impl TraceDat {
     /// Return all events in time order.
     pub fn events(&self) -> Events<'_> {
         let mut events = Events {
+            width: self.width.max(1) as u32,
             cpus: Vec::new(),
             heads: Vec::new(),
             order: BinaryHeap::new(),
@@ -377,6 +392,7 @@ fn lost(stats: &str, counts: &[&str]) -> Option<(usize, u64)> {
 
 /// Iterator over all events in time order; at equal times, the lower CPU's first.
 pub struct Events<'a> {
+    width: u32,
     cpus: Vec<Pages<'a>>,
     heads: Vec<Option<What<'a>>>,
     order: BinaryHeap<Reverse<(u64, u32)>>,
@@ -403,6 +419,7 @@ impl<'a> Iterator for Events<'a> {
         let Reverse((time, cpu)) = self.order.pop()?;
         let what = self.heads[cpu as usize].take()?;
         self.advance(cpu as usize);
+        let cpu = cpu % self.width;
         Some(Event { cpu, time, what })
     }
 }
