@@ -15,7 +15,7 @@ from fusetools.names import CALIBRATION
 from fusetools.plan import kernel, tasks
 from fusetools.plan.callbacks import Callbacks
 from fusetools.plan.capabilities import steerable
-from fusetools.plan.daemons import is_32bit, needs_copies
+from fusetools.plan.daemons import needs_copies
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.ftrace import OF_BOTH, by_name, by_perf
 from fusetools.plan.options import Options
@@ -138,12 +138,9 @@ def of_tasks(of: Situation) -> Part:
     """Switches, wake-ups and system calls of the workload and the daemons."""
     if of.latency:
         return Part()
-    mounts, of_copied = of.mounts, tasks.comms_of(of.copied, of.comms)
-    # A daemon that may call into another traced mount needs all of its calls; so does one of 32
-    # bits, whose calls have other numbers.
-    few = of.options.detail == "stages" and len(mounts) == 1 and not is_32bit(mounts[0])
+    of_copied = tasks.comms_of(of.copied, of.comms)
     task_events = partial(tasks.task_events, of.facts.arch, of.daemons, of.options)
-    scoped = task_events(of_copied, few, of.cgroup, of.by_pid)
+    scoped = task_events(of_copied, of.cgroup, of.by_pid)
     if of.ftrace:
         # ftrace records all, without stacks; perf takes the stacks. perf selects an event by its
         # name, and takes the first of that name.
@@ -151,7 +148,7 @@ def of_tasks(of: Situation) -> Part:
         if of.in_part and of.facts.arch == "x86_64":
             stacks += tasks.entries([comm for comm in of.daemons if comm not in of_copied])
         of_perf = {name for name, _ in stacks if name not in OF_BOTH}
-        rest = task_events((), few, of.cgroup, of.by_pid, stacks=False)
+        rest = task_events((), of.cgroup, of.by_pid, stacks=False)
         scoped = stacks + [it for it in rest if it[0] not in of_perf]
     missing = []
     if not of.has(SWITCH):

@@ -44,21 +44,6 @@ _WAITS: tuple[tuple[int, int], ...] = (
     *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
 )
 
-# Numbers of the system calls by which a daemon takes a request (read, readv, pread64, preadv,
-# splice, io_uring_enter: the core's is_read) and answers it (the corresponding writes).
-_READS = {
-    "x86_64": (0, 17, 19, 275, 295, 426),
-    "aarch64": (63, 65, 67, 69, 76, 426),
-}
-_WRITES = {"x86_64": (1, 18, 20, 275, 296, 426), "aarch64": (64, 66, 68, 70, 76, 426)}
-_REQUEST_CALLS = {
-    arch: {
-        "raw_syscalls:sys_enter": tuple(sorted({*_READS[arch], *_WRITES[arch]})),
-        "raw_syscalls:sys_exit": _READS[arch],
-    }
-    for arch in _READS
-}
-
 # Filters for rings that carry requests: IORING_OP_URING_CMD, whose result is 0
 # (fs/fuse/dev_uring.c).
 _OF_RINGS = {"committed": "opcode == 46", "fetched": "res == 0"}
@@ -177,7 +162,6 @@ def task_events(
     daemons: Sequence[str],
     options: Options,
     copied: Sequence[str],
-    few: bool,
     cgroup: bool,
     by_pid: bool,
     stacks: bool = True,
@@ -185,7 +169,7 @@ def task_events(
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
     A switch to one of them from another process is recorded without a stack, which would be the
-    other's. ``few``: only those system calls of the daemons that take or answer a request.
+    other's.
 
     COMM is the current task's name; an event's stack is that task's, also for a switch away from
     it; comm is a field: the woken task's name. A uretprobe shows as a system call (uretprobe 335,
@@ -207,7 +191,6 @@ def task_events(
         ("raw_syscalls:sys_enter", ("COMM",), enter, ""),
         ("raw_syscalls:sys_exit", ("COMM",), leave, ""),
     )
-    numbers = _REQUEST_CALLS.get(arch, {}) if few else {}
     events = []
     workload = options.callers
     if workload and cgroup:
@@ -224,14 +207,7 @@ def task_events(
         return any_of(*of, *[_named(fields, daemons)] * bool(daemons))
 
     for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
-        own, calls = EVERY if everybody else ours(fields), EVERY
-        if name in numbers and daemons and not everybody:
-            calls = _equal("id", numbers[name])
-            if name == "raw_syscalls:sys_exit":  # a refused answer
-                refused = all_of(condition("ret < 0"), _equal("id", _WRITES[arch]))
-                calls = any_of(calls, grouped(refused))
-            if by_pid:
-                calls = any_of(place(OfWorkload("common_pid")), grouped(calls))
+        own = EVERY if everybody else ours(fields)
         others = EVERY
         copy = _copied(name, copied, daemons) if copied and (usual == "fp") else EVERY
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
@@ -245,7 +221,7 @@ def task_events(
         # A system call is its own thread's. Threads of io_uring, which ftrace does not follow, make
         # none, but wait and are woken.
         whose, own = (own, EVERY) if name.startswith("raw_syscalls:") else (EVERY, own)
-        which = all_of(own, calls, others, condition(also))
+        which = all_of(own, others, condition(also))
         events.append((name, Event(name, which, stack, whose=whose)))
     if workload:
         # The sender is the current task, or whatever a timer interrupts: by number where possible.

@@ -1155,28 +1155,19 @@ def test_buffers_and_limit() -> None:
 
 
 @pytest.mark.parametrize("detail", ["stages", "stacks"])
-@pytest.mark.parametrize("mounts", [1, 2])
-@pytest.mark.parametrize("machine", ["x86_64", "i386"])
-def test_a_daemons_system_calls(detail: str, mounts: int, machine: str) -> None:
-    """Stages need only calls that take a request or answer it, of a daemon that is no caller and
-    whose calls have the machine's numbers."""
-    more = [mount("/cvmfs/atlas.cern.ch", connection=46, daemon_pid=2050)][: mounts - 1]
-    own = mount(libraries=(replace(library("libc.so.6", 9), machine=machine),))
-    facts = replace(host("6.18", own, *more), pid_max=1 << 22)
+def test_a_daemons_system_calls(detail: str) -> None:
+    """All are recorded: without one, its wait would seem to be a page fault."""
+    facts = replace(host("6.18"), pid_max=1 << 22)
     plan = make(facts, Options(Workload(("find",)), detail=detail), cgroup=False)
-    filters = {e.name: e.condition for e in plan.events if e.name.startswith("raw_syscalls:")}
+    conditions = {e.name: e.condition for e in plan.events if e.name.startswith("raw_syscalls:")}
 
-    def recorded(name: str, comm: str, number: int, ret: int = 0) -> bool:
-        text = filled(Since(30_000, 1 << 22), filters[f"raw_syscalls:{name}"])
-        fields = {"prev_comm": comm, "prev_pid": PIDS[comm], "id": number, "ret": ret}
+    def recorded(name: str, comm: str, number: int) -> bool:
+        text = filled(Since(30_000, 1 << 22), conditions[f"raw_syscalls:{name}"])
+        fields = {"prev_comm": comm, "prev_pid": PIDS[comm], "id": number, "ret": 0}
         return holds(text, fields)
 
-    few = detail == "stages" and mounts == 1 and machine == "x86_64"
     for name in ("sys_enter", "sys_exit"):
-        assert recorded(name, "find", 262) and recorded(name, "cvmfs2", 0)  # newfstatat, read
-        assert recorded(name, "cvmfs2", 262) == (not few)
+        for comm in ("find", "cvmfs2"):
+            assert recorded(name, comm, 262) and recorded(name, comm, 0)  # newfstatat, read
         assert not recorded(name, "bash", 0)
-    assert recorded("sys_enter", "cvmfs2", 20)  # writev
-    assert recorded("sys_exit", "cvmfs2", 20) == (not few)
-    assert recorded("sys_exit", "cvmfs2", 20, ret=-22)  # an answer that the kernel refuses
     assert not recorded("sys_enter", "find", 335) and not recorded("sys_enter", "cvmfs2", 335)
