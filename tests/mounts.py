@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -63,3 +65,16 @@ def connection(path: Path) -> int:
 def end_with_the_test() -> None:
     """Get SIGTERM when the test run is killed. For a child."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def build_hangfs(folder: Path) -> Path:
+    """Compile tests/live/hangfs.c into the folder."""
+    if not shutil.which("cc") or subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode:
+        pytest.skip("no C compiler, or no libfuse3-dev")
+    program = folder / "hangfs"
+    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "fuse3"], text=True)
+    source = Path(__file__).parent / "live" / "hangfs.c"
+    subprocess.run(
+        ["cc", "-O1", "-g", "-o", program, source, *flags.split(), "-pthread"], check=True
+    )
+    return program

@@ -38,12 +38,14 @@
 
 static const char kUsage[] =
     "Usage: workload OPERATION COUNT PATH…       COUNT calls, the paths in turn\n"
-    "       workload mixed [--processes N] TREE  prime numbers of each operation in each "
+    "       workload mixed [--processes N] [--few] TREE\n"
+    "                                            prime numbers of each operation in each "
     "of N\n"
     "                                            processes (default 8, at most 13), in a "
     "tree\n"
     "                                            made by make_tree, each in its own "
-    "directory\n"
+    "directory;\n"
+    "                                            --few: a sixth, for an emulator\n"
     "Operations: stat open read readdir readlink getxattr listxattr statfs\n";
 
 enum Call {
@@ -242,7 +244,7 @@ static void Run(Tally *tally, const std::string &name, uint64_t count,
 }
 
 /** Does one process's part of `mixed`, in its own directory. */
-static void Mixed(Tally *tally, const std::string &directory) {
+static void Mixed(Tally *tally, const std::string &directory, bool few) {
   std::vector<std::string> files, links;
   char name[32];
   for (int i = 0; i < 101; ++i) {
@@ -253,14 +255,14 @@ static void Mixed(Tally *tally, const std::string &directory) {
     snprintf(name, sizeof(name), "/link-%02d", i);
     links.push_back(directory + name);
   }
-  Run(tally, "stat", 211, files);
-  Run(tally, "readdir", 23, {directory});
-  Run(tally, "open", 109, files);
-  Run(tally, "read", 89, {directory + "/pages"});
-  Run(tally, "readlink", 61, links);
-  Run(tally, "getxattr", 43, files);
-  Run(tally, "listxattr", 37, files);
-  Run(tally, "statfs", 17, {directory});
+  Run(tally, "stat", few ? 31 : 211, files);
+  Run(tally, "readdir", few ? 3 : 23, {directory});
+  Run(tally, "open", few ? 17 : 109, files);
+  Run(tally, "read", few ? 19 : 89, {directory + "/pages"});
+  Run(tally, "readlink", few ? 13 : 61, links);
+  Run(tally, "getxattr", few ? 11 : 43, files);
+  Run(tally, "listxattr", few ? 7 : 37, files);
+  Run(tally, "statfs", few ? 5 : 17, {directory});
 }
 
 static void Add(const Tally &of_process, Tally *sum) {
@@ -279,7 +281,7 @@ static void Add(const Tally &of_process, Tally *sum) {
   sum->entries_read += of_process.entries_read;
 }
 
-static int MixedMain(int processes, const std::string &tree) {
+static int MixedMain(int processes, bool few, const std::string &tree) {
   struct Shared {
     std::atomic<int> ready;
     Tally tallies[13];
@@ -303,7 +305,7 @@ static int MixedMain(int processes, const std::string &tree) {
     while (shared->ready < processes) usleep(100);
     char directory[32];
     snprintf(directory, sizeof(directory), "/dir-%02d", i);
-    Mixed(&shared->tallies[i], tree + directory);
+    Mixed(&shared->tallies[i], tree + directory, few);
     _exit(0);
   }
   int status = 0;
@@ -321,9 +323,15 @@ int main(int argc, char **argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() < 2) Usage();
   if (arguments[0] == "mixed") {
-    if (arguments.size() == 2) return MixedMain(8, arguments[1]);
-    if (arguments.size() != 4 || arguments[1] != "--processes") Usage();
-    return MixedMain(Number(argv[3], 13), arguments[3]);
+    int processes = 8;
+    bool few = false;
+    for (size_t i = 1; i + 1 < arguments.size(); ++i) {
+      if (arguments[i] == "--few") few = true;
+      else if (arguments[i] == "--processes") processes = Number(argv[++i + 1], 13);
+      else Usage();
+    }
+    if (arguments.back().compare(0, 2, "--") == 0) Usage();
+    return MixedMain(processes, few, arguments.back());
   }
   if (arguments.size() < 3) Usage();
   static Tally tally;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Callable
 
 import mounts
 import pytest
-from hanging import Hang, Hanging
+from hanging import EMULATED, Hang, Hanging
 from left import RUN, nothing_left
 from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer, make_tree
 from script import needs_perf
@@ -31,7 +30,8 @@ def samples() -> Path:
         pytest.skip("mounting the sample file system needs root")
     if not os.path.exists("/dev/fuse"):
         pytest.skip("this host has no /dev/fuse")
-    subprocess.run(["make", "-s", "-C", ROOT / "samples" / "fs"], check=True)
+    if not EMULATED:  # a guest has those of its host
+        subprocess.run(["make", "-s", "-C", ROOT / "samples" / "fs"], check=True)
     return BUILD
 
 
@@ -107,15 +107,9 @@ def slow_server(tmp_path: Path) -> Iterator[Callable[..., SlowServer]]:
 
 @pytest.fixture(scope="session")
 def hangfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc") or subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode:
-        pytest.skip("no C compiler, or no libfuse3-dev")
-    program = tmp_path_factory.mktemp("hangfs") / "hangfs"
-    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "fuse3"], text=True)
-    source = Path(__file__).parent / "hangfs.c"
-    subprocess.run(
-        ["cc", "-O1", "-g", "-o", program, source, *flags.split(), "-pthread"], check=True
-    )
-    return program
+    if built := os.environ.get("FUSETOOLS_HANGFS"):
+        return Path(built)
+    return mounts.build_hangfs(tmp_path_factory.mktemp("hangfs"))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from fusetools.stuck.moment import Task
 
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = Path(__file__).parent / "patient.py"
+FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 LONG = 1.2  # seconds that callers wait before the look: longer than stuck's threshold
 # The same where callers count as stuck earlier; an emulated machine keeps stuck's own threshold.
 SOON, EARLY = (LONG, "-") if EMULATED else (0.4, "0.2")
@@ -146,8 +147,10 @@ def set_to_one(connection: int, name: str) -> None:
 def stuck(*arguments: object, older: str = "-") -> tuple[int, dict[str, Any]]:
     """Return the exit status and the result of `fusetools stuck --json`. ``older``: see
     patient.py."""
+    # In a guest the command itself has its patience (tests/vm/forked.py).
+    command = [FUSETOOLS] if EMULATED else [sys.executable, PATIENT, older]
     done = subprocess.run(
-        [sys.executable, PATIENT, older, "stuck", "--json", *map(str, arguments)],
+        [*command, "stuck", "--json", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=mounts.HANGS,

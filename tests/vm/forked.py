@@ -4,7 +4,8 @@ imports take seconds of CPU time.
     python forked.py SOCKET
 
 Its client forked.c has the command's name. A process in another namespace or root than this one's,
-of another user, or whose environment steers Python, runs the command itself.
+of another user, or whose environment steers Python, runs the command itself. A fork first runs the
+Python code in the variable FORKED of the command's environment.
 """
 
 from __future__ import annotations
@@ -164,10 +165,14 @@ def main() -> None:
         importlib.import_module(f"fusetools.cli.{found.name}")
     for name in ("answers.count", "record.session", "stuck.children"):
         importlib.import_module(f"fusetools.{name}")
-    from fusetools.stuck import machine
+    from fusetools.record import costs
+    from fusetools.stuck import children, machine
 
     # In an emulated machine, examining a process takes longer than stuck waits.
     machine.PATIENCE = 30.0
+    children.AWAKE = 2.0
+    # An emulator's figures mean nothing: measure the overhead of a recording briefly.
+    costs.ROUNDS = 3
     defaults = machine.read.__defaults__
     assert defaults
     machine.read.__defaults__ = (100.0, *defaults[1:])
@@ -180,6 +185,7 @@ def main() -> None:
     listening.bind(sys.argv[1])
     listening.listen(64)
     serve(listening)
+    exec(os.environ.pop("FORKED", ""), {})
 
     from fusetools.__main__ import run
 

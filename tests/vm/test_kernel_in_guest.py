@@ -28,7 +28,6 @@ from samplefs import (
 
 import fusetools
 
-PYTHON = Path(sys.prefix) / "bin" / "python"
 # The kernel accepts a probe on a function of a missing module.
 PLACED = """
 from fusetools.plan.events import Probe
@@ -45,6 +44,7 @@ enable.write_text("1")
 print(fs.unplaced(probes))
 enable.write_text("0")
 fs.remove([probe.event for probe in probes])
+raise SystemExit
 """
 pytestmark = pytest.mark.vm
 
@@ -135,7 +135,7 @@ def recorded(kernel: vm.Kernel, tools: Path, tmp_path_factory: pytest.TempPathFa
         script += f"""
         own {way}.before
         {FUSETOOLS} record {options} -o {way}.data -- \
-          {SAMPLES}/workload mixed --processes 2 /run/mount > {way}.workload 2> {way}.said
+          {SAMPLES}/workload mixed --processes 2 --few /run/mount > {way}.workload 2> {way}.said
         own {way}.after
         ftrace > {way}.left"""
     script += f"""
@@ -154,11 +154,13 @@ def answer(folder: Path, command: str, way: str = "graph") -> str:
 
 def script(tools: Path, folder: Path, way: str, fields: str) -> str:
     """Return stock perf's output for a recording, on this host, with the guest's kernel symbols."""
-    command = [tools / "perf", "script", "-i", folder / f"{way}.data", "-F", fields, "--ns"]
+    data = folder / f"{way}.data"
+    command: list[str | Path] = [tools / "perf", "script", "-i", data, "-F", fields, "--ns"]
+    if "sym" in fields:
+        command += ["--kallsyms", folder / "kallsyms"]
     return subprocess.run(
-        [*map(str, command), "--kallsyms", str(folder / "kallsyms")],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
-    ).stdout  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    ).stdout
 
 
 def test_counts_equal_the_samples_own(recorded: Path, tools: Path) -> None:
@@ -365,7 +367,7 @@ def test_both_ways_tell_the_same_stages(recorded: Path) -> None:
     for way in WAYS:
         found = json.loads(answer(recorded, "stages", way))
         requests = found["recording"]["requests"]
-        assert requests["begun"] > 1_000
+        assert requests["begun"] > 500
         assert requests["matched"] >= 0.999 * requests["begun"]
         for o in found["operations"]:
             assert sum(s["total_ns"] for s in o["stages"]) == o["total_ns"]
@@ -414,7 +416,8 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         kill -INT $beside
         wait $beside
         # The stacks that it records would be cut.
-        /usr/bin/perf record -q -a -e sched:sched_switch -o /run/theirs sleep 999 2> theirs-said &
+        /usr/bin/perf record -q -a -N -B --no-bpf-event -e sched:sched_switch -o /run/theirs \
+          sleep 999 2> theirs-said &
         theirs=$!
         until [ "$(cat /proc/[0-9]*/comm | grep -c '^sleep$')" -gt 0 ]; do
           kill -0 $theirs || {{ cat theirs-said >&2; exit 1; }}
@@ -476,7 +479,7 @@ def test_in_a_pid_namespace(guest: vm.Guest, tools: Path, tmp_path: Path) -> Non
 def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """Requests are in flight when the recording begins, and when it ends."""
     guest(
-        f"""{MOUNT.replace("--delay", "--delay lookup=2ms --delay")}
+        f"""{MOUNT.replace("--delay", "--delay lookup=20ms --delay")}
         export PATH={tools}:$PATH
         {SAMPLES}/workload stat 1000000 /run/mount/dir-00/file-000 > workload.json &
         until {SAMPLES}/with-symbols/samplefs --talk /run/talk calls | grep -q ^getattr; do
@@ -490,7 +493,7 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     assert "warning" not in (tmp_path / "said").read_text()
     assert list(tmp_path.glob("*.trace.dat")) == []
     total = json.loads(answer(tmp_path, "hist", "perf"))["recording"]["requests"]
-    assert total["begun"] > 200
+    assert total["begun"] > 60
     assert total["begun"] - total["matched"] <= 2 and total["ended"] - total["matched"] <= 2
     # function_graph was on as long as perf, except for moments, and without a gap.¶While both were
     # on, there is a call for each request, except those in flight at the begin.
@@ -516,15 +519,16 @@ def test_returns_that_kprobes_miss_are_counted(
     guest(
         f"""{MOUNT}
         export PATH={tools}:$PATH
-        {PYTHON} -c '{one_at_a_time}; from fusetools.cli import main; main()' \\
-          record --backend kprobe -- {SAMPLES}/workload mixed --processes 3 /run/mount \\
-          > workload.json 2> said
-        {FUSETOOLS} count > counted 2>&1
-        perf script -F event > events 2> script.log
-        {PYTHON} -c '{PLACED}' > unplaced
+        FORKED='{one_at_a_time}' {FUSETOOLS} record --backend kprobe -- \\
+          {SAMPLES}/workload mixed --processes 3 --few /run/mount > workload.json 2> said
+        FORKED='{PLACED}' {FUSETOOLS} > unplaced
         ftrace > after"""
     )
-    events = Counter((tmp_path / "events").read_text().replace(":", " ").split())
+    text = script(tools, tmp_path, "perf", "event")
+    counted = subprocess.run(
+        [FUSETOOLS, "count", "-i", tmp_path / "perf.data"], capture_output=True, text=True
+    )
+    events = Counter(text.replace(":", " ").split())
     returns = [event for event in events if event.endswith("__return") and "cvmfs" not in event]
     missed = {event: events[event.removesuffix("__return")] - events[event] for event in returns}
     recording = fusetools.open(tmp_path / "perf.data")
@@ -533,7 +537,7 @@ def test_returns_that_kprobes_miss_are_counted(
     n = missed["request_wait_answer__return"]
     assert n > 0
     said = f"request_wait_answer__return: the probe missed {n:,} of its calls"
-    assert said in " ".join((tmp_path / "counted").read_text().split())
+    assert said in " ".join((counted.stdout + counted.stderr).split())
     assert (tmp_path / "unplaced").read_text() == "['elsewhere:fuse_lookup']\n"
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 

@@ -102,7 +102,7 @@ def test_recordings_of_an_ftrace_instance_are_complete(
         record = f"{FUSETOOLS} record --backend kprobe --detail {detail} -o {detail}.data"
         script += f"""
         own {detail}.before
-        {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount \
+        {record} -- {SAMPLES}/workload mixed --processes 2 --few /run/mount \
           > workload.json 2> {detail}.said
         own {detail}.after"""
     guest(f"{script}\n{LEFT}\nls {TRACING}/instances >> left")

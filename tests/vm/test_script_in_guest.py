@@ -29,7 +29,7 @@ def test_a_script_records_function_graph(guest: vm.Guest, tools: Path, tmp_path:
         {FUSETOOLS} script -o record.sh
         own script.before
         sh record.sh -o made.tar -- \
-          {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json
+          {SAMPLES}/workload mixed --processes 2 --few /run/mount > workload.json
         own script.after
         ftrace > after
         sh record.sh -o killed.tar -- sh -c 'echo $$ > begun; exec sleep 1000' 2> said &

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import mounts
 import pytest
 import vm
-from samplefs import REPOSITORY
+from samplefs import FUSETOOLS, REPOSITORY
 
 pytestmark = pytest.mark.vm
 
@@ -55,10 +56,13 @@ def all_pass(
     guest: vm.Guest, folder: Path, tools: Path, files: Mapping[str, Sequence[str]]
 ) -> None:
     tests = [f"tests/live/{file}::{name}" for file, names in files.items() for name in names]
+    hangfs = mounts.build_hangfs(folder)
     guest(
         f"""here=$PWD
         cd {REPOSITORY}
+        {FUSETOOLS} --version  # from now on the command is a fork (forked.py)
         export FUSETOOLS_EMULATED=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PATH={tools}:$PATH
+        export FUSETOOLS_HANGFS={hangfs}
         {sys.executable} -m pytest -p pytest_timeout -p no:cacheprovider -q -rA --durations 20 \\
           {" ".join(tests)} > $here/said 2>&1 || true"""
     )

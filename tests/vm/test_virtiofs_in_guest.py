@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 import vm
 from mounts import wait_until
-from samplefs import FUSETOOLS, REPOSITORY
+from samplefs import FUSETOOLS
 
 import fusetools
 from fusetools.host.mounts import BEYOND
@@ -22,7 +21,6 @@ pytestmark = pytest.mark.vm
 
 VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
 FILES = 7
-PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'} -"
 
 
 @pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
@@ -72,7 +70,7 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
             cat /run/v/sub/file0 > /dev/null
             grep " /run/v/sub " /proc/self/mountinfo > mountinfo
             {FUSETOOLS} record --mount /run/v/sub -o sub.data -- cat /run/v/sub/file* > recorded2
-            {PATIENT} stuck --json > quiet.json
+            {FUSETOOLS} stuck --json > quiet.json
             # However this ends: a mount that hangs does not let the machine end.
             trap 'echo it goes on > /dev/console' EXIT
             echo it is stopped > /dev/console
@@ -82,7 +80,7 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
               reader=$!
               sleep 3
             done
-            {PATIENT} stuck --json > stuck.json && exit 1
+            {FUSETOOLS} stuck --json > stuck.json && exit 1
             echo it goes on > /dev/console
             wait
             umount -R /run/v""",

@@ -351,7 +351,7 @@ class Machine:
         name = next(name for n in itertools.count() if not (base / (name := f"guest-{n}")).exists())
         own = base / name
         own.mkdir()
-        forked = not devices and kernel.root == Path("/")
+        forked = kernel.root == Path("/")
         # The kernel takes archives one after the other: a changed init needs no new download.
         init = initramfs.cpio(
             [
