@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import EMULATED, FUSETOOLS
 from mounts import HANGS
 from sample import SampleMount
 from script import events, needs_perf
 
 import fusetools
 
-COMMAND = [sys.executable, "-m", "fusetools"]
+# In a guest the command is a fork (tests/vm/forked.py).
+COMMAND = [str(FUSETOOLS)] if EMULATED else [sys.executable, "-m", "fusetools"]
 HURRIED = [sys.executable, str(Path(__file__).with_name("hurried.py"))]
 
 

@@ -50,7 +50,7 @@ def test_other_daemons_of_the_same_library_are_not_counted(
     """New threads are neither left out nor counted for others."""
     mount, other = sample_mount(), sample_mount()
     both = " & ".join(
-        f"{BUILD / 'workload'} mixed --processes 4 {one.path} > {number}.json"
+        f"{BUILD / 'workload'} mixed --processes 4 --few {one.path} > {number}.json"
         for number, one in enumerate((mount, other))
     )
     command = ("--mount", mount.path, "--json", "--", "sh", "-c", f"{both}; wait")

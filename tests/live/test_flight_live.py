@@ -340,7 +340,7 @@ def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
 
 
 def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Path) -> None:
-    mount = sample_mount()
+    mount = sample_mount(delay=("lookup=1ms",))
     arguments = ("--mount", mount.path, "--flight", 5, "--when", "read > 1s")
     with flight(tmp_path, *arguments) as process, load(mount):
         assert own_probes()
@@ -388,7 +388,7 @@ def test_later_mounts_are_recorded(sample_mount: Mounter, tmp_path: Path) -> Non
 
 
 def test_all_commands_read_it(sample_mount: Mounter, tmp_path: Path) -> None:
-    mount = sample_mount()
+    mount = sample_mount(delay=("lookup=1ms",))
     with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process, load(mount):
         pass_by(2)
         one, other = snap(), snap()

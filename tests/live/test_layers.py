@@ -47,7 +47,7 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
     workload = mount.build.parent / "workload"
     before = mount.affairs()
     forget = f"mount -i -o remount,ro {mount.path}; {mount.until_forgotten()}"
-    commands = f"{workload} mixed {mount.path}; {forget}"
+    commands = f"{workload} mixed --few {mount.path}; {forget}"
     series = record(mount, tmp_path / "perf.data", "libfuse", commands)
     after = mount.affairs()
 
@@ -59,7 +59,7 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
     own = {name.removeprefix("cvmfs_"): after[name].total - before[name].total for name in after}
     own["forget"] += own.pop("forget_multi")
     found.pop("flush", None)  # libfuse answers it itself
-    assert own["lookup"] > 5000
+    assert own["lookup"] > 1000
     assert own["forget"] > 0
     assert found == Counter({name: n for name, n in own.items() if n})
 

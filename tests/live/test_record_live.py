@@ -40,8 +40,9 @@ def tasks(data: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def mixed(mount: SampleMount, processes: int = 8) -> list[object]:
-    return ["--", BUILD / "workload", "mixed", "--processes", processes, mount.path]
+def mixed(mount: SampleMount, processes: int = 8, few: bool = True) -> list[object]:
+    amount = ["--processes", processes, *(["--few"] if few else [])]
+    return ["--", BUILD / "workload", "mixed", *amount, mount.path]
 
 
 def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -591,7 +592,7 @@ def test_recording_cost_is_reported_per_event(
     own = {probe["event"] for probe in facts["probes"] if "calibrate" in probe["function"]}
     uprobes = sum(of for name, of in names.items() if name in probes - own)
     others = sum(of for name, of in names.items() if name not in probes | own)
-    assert uprobes > 10_000 and others > 10_000
+    assert uprobes > 2_000 and others > 2_000
     assert took["requests"] == names["fuse:fuse_request_send"]
     known = uprobes * facts["pair_cost_ns"] / 2 + others * facts["event_cost_ns"]
     stacks = took["ns"] - round(known)
@@ -776,7 +777,7 @@ def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", small], check=True)
     try:
-        done = record(small, "--mount", mount.path, *mixed(mount))
+        done = record(small, "--mount", mount.path, *mixed(mount, few=False))
         assert done.status == 1
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr

@@ -278,7 +278,7 @@ def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Pa
 
 def test_the_trace_of_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("--kernel-cache=1")
-    recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} mixed {mount.path}")
+    recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} mixed --few {mount.path}")
     path = tmp_path / "trace.pftrace"
     exported = recording.export(str(path), "perfetto")
     trace = perfetto_trace.decode(path)

@@ -253,7 +253,7 @@ def test_trace_prints_the_daemon_s_own_calls(sample_mount: Mounter) -> None:
 def test_the_screen(sample_mount: Mounter, tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("this host has no tmux")
-    mount = sample_mount()
+    mount = sample_mount(delay=("lookup=1ms",))
     tmux = ["tmux", "-S", str(tmp_path / "tmux")]
     command = " ".join(fusetools("top", "--mount", mount.path, "--interval", "0.5"))
     load = mount.busy()
