@@ -111,7 +111,8 @@ def test_nothing_of_a_command_is_left_for_the_next(guest: vm.Guest, tmp_path: Pa
     boot, dynamic = "cat /proc/sys/kernel/random/boot_id", "/sys/kernel/tracing/dynamic_events"
     guest("true")
     first = guest(
-        f"mkdir /run/there; mount -t tmpfs none /run/there; sleep 1000 & {boot}; : > kept"
+        f"""mkdir /run/there; mount -t tmpfs none /run/there; sleep 1000 &
+        ls /sys/kernel/debug/tracing > /dev/null; {boot}; : > kept"""
     )
     second = guest(
         f"{boot}; ls . /run; cat /proc/[0-9]*/comm; grep there /proc/mounts || echo none"

@@ -69,7 +69,8 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
             {FUSETOOLS} record --mount /run/v -- sh -c 'cat /run/v/file*' > recorded
             cat /run/v/sub/file0 > /dev/null
             grep " /run/v/sub " /proc/self/mountinfo > mountinfo
-            {FUSETOOLS} record --mount /run/v/sub -o sub.data -- cat /run/v/sub/file* > recorded2
+            {FUSETOOLS} record --mount /run/v/sub --detail latency -o sub.data -- \
+              cat /run/v/sub/file* > recorded2
             {FUSETOOLS} stuck --json > quiet.json
             # However this ends: a mount that hangs does not let the machine end.
             trap 'echo it goes on > /dev/console' EXIT
