@@ -71,7 +71,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """``graph``: what function_graph records, as set_ftrace_filter takes it; empty: nothing.
+    """``graph``: what function_graph records, as set_ftrace_filter takes it (`!name`: without it);
+    empty: nothing.
 
     ``functions``: the functions it shows, each with its operation ("" for none).
     """
@@ -127,6 +128,7 @@ class _Config(TypedDict, total=False):
     takes: dict[str, str]
     layout: list[_Table]
     operations: dict[str, list[list[str]]]
+    left_out: list[str]
 
 
 @cache
@@ -171,6 +173,11 @@ def plan(
         operations = {name: operation for operation, name in _operations(names)}
         shown = tuple((name, operations.get(name, "")) for name in names.matching(graph))
         graph = tuple(pattern for pattern in graph if names.matching([pattern]))
+        if graph and not functions:
+            found = (names.find(name) for name in _config("functions")["left_out"])
+            without = [name for name in found if name]
+            graph += tuple(f"!{name}" for name in without)
+            shown = tuple(row for row in shown if row[0] not in without)
     if not facts.unwinds_kretprobes:
         # function_graph records these returns as well, and the unwinder knows its trampoline.
         gone = {p.event for p in probes if p.role == "return" and p.place in dict(shown)}

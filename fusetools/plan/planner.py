@@ -30,9 +30,9 @@ from fusetools.reasons import Code, Reason
 class ProbePlan:
     """All that record/ needs.
 
-    ``graph``: functions, or patterns of them, that function_graph records, ``functions`` the
-    functions it shows, each with its operation ("" for none); ``clock``: "mono", or "perf" where
-    ftrace and perf share no other clock.
+    ``graph``: functions, or patterns of them, that function_graph records, or leaves out (`!name`);
+    ``functions``: the functions it shows, each with its operation ("" for none); ``clock``: "mono",
+    or "perf" where ftrace and perf share no other clock.
     """
 
     targets: tuple[Target, ...]

@@ -42,7 +42,8 @@ class Graph:
         program.wait_until_on()
         traced = program.functions()
         for pattern in job.plan.graph:
-            if not any(fnmatchcase(name, pattern) for name in traced):
+            left_out = pattern.startswith("!")
+            if not left_out and not any(fnmatchcase(name, pattern) for name in traced):
                 subject = {"pattern": pattern}
                 job.missing.append(Reason(Code.FUNCTION_UNTRACED, subject, layer="kernel"))
 

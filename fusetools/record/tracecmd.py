@@ -44,14 +44,16 @@ SETTINGS = ("current_tracer", "trace_clock", "buffer_size_kb", "tracing_on")
 def command_line(
     tool: Tool, output: str, functions: Sequence[str], clock: str, buffer: int
 ) -> list[str]:
-    """`trace-cmd record` until SIGINT. ``buffer``: bytes on each CPU."""
+    """`trace-cmd record` until SIGINT. ``functions``: as in KernelPlan.graph; ``buffer``: bytes on
+    each CPU."""
     argv = [tool.path, "record", "-p", TRACER, "-C", clock, "-b", str(buffer >> 10), "-o", output]
     if since_3_0(tool):  # before there was no other version
         argv += ["--file-version", "6"]
     for function in functions:
-        if not is_pattern(function):
+        name = function.lstrip("!")
+        if not is_pattern(name):
             raise Error(f"cannot trace {function}", "it is no name or pattern of kernel functions")
-        argv += ["-l", function]
+        argv += ["-l" if name == function else "-n", name]
     return argv
 
 

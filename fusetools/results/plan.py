@@ -20,8 +20,8 @@ class PlannedProbe:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan. ``graph``: patterns of kernel functions for function_graph; ``functions``: the
-    functions that match them; ``places``: probes by mount or other place."""
+    """A plan. ``graph``: patterns of kernel functions for function_graph, and `!name` for each that
+    it leaves out; ``functions``: what it records; ``places``: probes by mount or other place."""
 
     kernel: str
     events: tuple[Event, ...]

@@ -274,7 +274,7 @@ def test_an_unknown_layout_is_said_and_the_rest_goes_on() -> None:
     facts = host("6.12", fuse_members=(), fuse_functions=())
     plan = kernel.plan(facts, [45])
     assert plan.events == ()
-    assert plan.graph == ("fuse_*",)
+    assert [pattern for pattern in plan.graph if pattern[0] != "!"] == ["fuse_*"]
     assert {one.code for one in plan.missing} == {Code.STAGE_NO_LAYOUT}
     assert {one.subject["stage"] for one in plan.missing} == {"queued", "sent", "ended", "waiting"}
 
@@ -352,6 +352,11 @@ def test_functions_of_one_s_own() -> None:
     pairs = kernel.plan(facts, [45], "kprobe", ("fuse_lookup*",))
     entries = {p.function for p in pairs.probes if p.role == "entry"}
     assert entries == {"fuse_lookup", "fuse_lookup_name", "request_wait_answer"}
+    # By default function_graph leaves out small steps, but not if somebody asks for them.
+    usual, everything = (kernel.plan(facts, [45], functions=of) for of in ((), ("fuse_*",)))
+    assert "!fuse_copy_do" in usual.graph and everything.graph == ("fuse_*",)
+    gone = dict(everything.functions).keys() - dict(usual.functions)
+    assert gone == {pattern[1:] for pattern in usual.graph if pattern[0] == "!"}
     # Reported once, and the requests are still recorded
     for backend in ("auto", "graph", "kprobe"):
         none = kernel.plan(facts, [45], backend, ("nothing_*",))

@@ -37,10 +37,11 @@ def tracefs(folder: Path, **files: str) -> Path:
 
 def test_command_line() -> None:
     new = Tool("/usr/bin/trace-cmd", "3.1.6", ("-C", "--file-version"))
-    argv = tracecmd.command_line(new, "t.dat", ("fuse_*", "request_wait_answer"), "mono", 4 << 20)
+    functions = ("fuse_*", "request_wait_answer", "!fuse_copy_do")
+    argv = tracecmd.command_line(new, "t.dat", functions, "mono", 4 << 20)
     assert " ".join(argv) == (
         "/usr/bin/trace-cmd record -p function_graph -C mono -b 4096 -o t.dat "
-        "--file-version 6 -l fuse_* -l request_wait_answer"
+        "--file-version 6 -l fuse_* -l request_wait_answer -n fuse_copy_do"
     )
     old = Tool("/usr/bin/trace-cmd", "2.9.1", ("-C",))
     assert "--file-version" not in tracecmd.command_line(old, "t.dat", ("f",), "perf", 1 << 20)
