@@ -29,7 +29,17 @@ from fusetools.results.count import Count, Counts
 from fusetools.results.diff import Differences
 from fusetools.results.errors import Answered, Errors, OperationErrors
 from fusetools.results.facts import Facts, Losses, Requests
-from fusetools.results.fleet import BY, MEASURES, Causes, FleetCause, Grouping, Outlier, Outliers
+from fusetools.results.fleet import (
+    BY,
+    MEASURES,
+    Causes,
+    FleetCause,
+    Grouping,
+    HostInTime,
+    Outlier,
+    Outliers,
+    Overview,
+)
 from fusetools.results.groups import Groups, RequestGroup, Times
 from fusetools.results.hist import PERCENTILES, Bucket, Histogram, Histograms
 from fusetools.results.request import Request, StageTime
@@ -38,6 +48,9 @@ from fusetools.results.stages import OperationStages, Stage, Stages
 
 _UNANSWERED = ("unfinished", "interrupted", "aborted")
 _HOUR = 3600 * 10**9  # ns
+_DAY = 24 * _HOUR
+_MOST_STEPS = 96  # hours on a page; more become days
+_MOST_HOSTS = 10_000
 _OF_SESSIONS = ("kernel", "version")  # groupings by what a recording has once
 _OTHERS = "\0others"
 # Outliers: 3.5 scaled deviations, Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993.
@@ -430,6 +443,48 @@ class Fleet:
                 for measure in MEASURES:
                     found += sorted(_far(name, measure, groups), key=lambda o: -abs(o.far))
         return Outliers(tuple(found), tuple(compared), self.facts())
+
+    def overview(self, most: int) -> Overview:
+        """Return what the page shows, with at most so many hosts."""
+        outliers = self.outliers()
+        groups = self.groups("host", (), "time", _MOST_HOSTS).groups
+        known = {group.label: group for group in groups if group.label}
+        far = [o.label for o in outliers.outliers if o.by == "host" and o.label in known]
+        listed = list(dict.fromkeys([*far, *known]))[:most]
+        table = self.requests.filter(self.requests.host.isin(listed))
+        first, step, count = self._steps(table)
+        cells = self._cells(table.mutate(step=table.time_ns // step), ["host", "step"], "bucket")
+        latest = table.mutate(step=table.time_ns // step).group_by(["host", "step"])
+        sums = _figures(self._rows(latest.aggregate(**_sums("duration"))), ["host", "step"])
+        whole = _figures(
+            self._rows(table.group_by("host").aggregate(**_sums("duration"))), ["host"]
+        )
+        hosts = []
+        for name in listed:
+            places = [(name, first // step + i) for i in range(count)]
+            total = sum((cells[place] for place in places), Counter())
+            hosts.append(
+                HostInTime(
+                    known[name],
+                    name in far,
+                    _histogram("", whole[name,], total) if total else None,
+                    tuple(_times(sums[p], "", cells[p]) if cells[p] else None for p in places),
+                )
+            )
+        others = sum(group.others or 1 for group in groups) - len(hosts)
+        facts = self.facts()
+        return Overview(outliers, self.why(), tuple(hosts), others, first, step, facts)
+
+    def _steps(self, table: Any) -> tuple[int, int, int]:
+        """Return the begin of the first hour or day, its length in ns, and their number."""
+        (row,) = self._rows(table.aggregate(low=table.time_ns.min(), high=table.time_ns.max()))
+        if row["low"] is None:
+            return 0, _HOUR, 0
+        step = _HOUR if row["high"] - row["low"] < _MOST_STEPS * _HOUR else _DAY
+        first = row["low"] - row["low"] % step
+        # The last ones, where there are more.
+        count = min((row["high"] - first) // step + 1, 4 * _MOST_STEPS)
+        return row["high"] - row["high"] % step - (count - 1) * step, step, count
 
     def _measured(self, by: str) -> dict[str, tuple[int, Counter[int], int]]:
         """Return the number of requests, their buckets and the number of failed ones by group."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusetools.cli.options import say, say_groups, unit_option, whole
+from fusetools.cli.options import say, say_groups, unit_option, whole, write
 
 if TYPE_CHECKING:
     from fusetools.answers.fleet import Fleet
 
-QUESTIONS = ("hist", "stages", "slow", "errors", "count", "why", "diff", "outliers")
+QUESTIONS = ("hist", "stages", "slow", "errors", "count", "why", "diff", "outliers", "report")
 _ORDERS = {"hist": "time", "stages": "time", "slow": "slowest", "errors": "errors"}
 
 
@@ -50,6 +50,12 @@ def engine(value: str) -> str:
     metavar="ENGINE",
     help="Run the query on duckdb, or on Spark: local[N], spark://HOST:PORT.",
 )
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the report to FILE; - prints it.  [default: fleet.html]",
+)
 @click.option("--sql", metavar="QUERY", help="Run a query on the views requests and sessions.")
 @unit_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -60,6 +66,7 @@ def command(
     by: str | None,
     most: int | None,
     on: str,
+    output: str | None,
     sql: str | None,
     unit: str | None,
     as_json: bool,
@@ -68,13 +75,18 @@ def command(
 
     The files are those of fusetools export --format parquet -o DIR. The questions are those of
     hist, stages, slow, errors, count and why about one recording. diff compares two dates, outliers
-    names hosts and other groups that differ from most.
+    names hosts and other groups that differ from most. report writes an HTML page with outliers,
+    causes, and the latency of up to N hosts (-n; default: 40) over time.
     """
     if (question is None) == (sql is None):
         raise click.UsageError("either a QUESTION or --sql is needed")
-    if question in ("why", "outliers") and words:
+    if question in ("why", "outliers", "report") and words:
         raise click.UsageError(f"{question} takes no operation")
-    if by and (sql or question in ("why", "diff")):
+    if output and question != "report":
+        raise click.UsageError(f"{question or '--sql'} excludes --output")
+    if as_json and question == "report":
+        raise click.UsageError("report excludes --json")
+    if by and (sql or question in ("why", "diff", "report")):
         raise click.UsageError(f"{question or '--sql'} excludes --by")
     if question == "diff" and len(words) not in (0, 2):
         raise click.UsageError("diff needs two dates, or none")
@@ -83,7 +95,9 @@ def command(
     fleet = Fleet(folder, on)
 
     def ask() -> None:
-        if sql is not None:
+        if question == "report":
+            _report(fleet, most or 40, output or "fleet.html")
+        elif sql is not None:
             _sql(fleet, sql, as_json)
         else:
             _answer(fleet, question or "", words, by, most, unit, as_json)
@@ -144,6 +158,18 @@ def _text(
         "outliers": fleet.outliers,
     }
     return made[question](result)
+
+
+def _report(fleet: Fleet, most: int, name: str) -> None:
+    from fusetools.figures import size
+    from fusetools.output import Output
+    from fusetools.printable import printable
+    from fusetools.render.html.fleet import render
+
+    with Output(name) as target:
+        write(target, render(fleet.overview(most)))
+        if not target.printed:
+            say(f"{printable(name)}: {size(target.size())}\n")
 
 
 def _sql(fleet: Fleet, query: str, as_json: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
+from fusetools.results.groups import RequestGroup, Times
+from fusetools.results.hist import Histogram
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
 
@@ -81,3 +83,30 @@ class Causes(Rows):
 
     ROWS = "causes"
     JSON_HIDDEN = ("facts",)
+
+
+@dataclass(frozen=True)
+class HostInTime:
+    """A host with its latency: of all requests, and of those of each step of the time.
+
+    ``outlier``: it differs from most hosts."""
+
+    group: RequestGroup
+    outlier: bool
+    histogram: Histogram | None
+    steps: tuple[Times | None, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The page about a fleet. ``hosts``: outliers first, then by their requests' time; ``others``:
+    number of hosts that are left out; ``first_ns``: begin of the first step, since 1970;
+    ``step_ns``: an hour or a day."""
+
+    outliers: Outliers
+    causes: Causes
+    hosts: tuple[HostInTime, ...]
+    others: int
+    first_ns: Ns
+    step_ns: Ns
+    facts: Facts

@@ -21,7 +21,9 @@ from fusetools.reasons import Code
 from fusetools.render.json.schema import schema
 from fusetools.render.text import fleet as text
 
+np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("ibis", reason="no ibis-framework (it needs Python 3.10)")
 
 from fusetools.answers.fleet import Fleet, percentile  # noqa: E402
@@ -153,6 +155,42 @@ def test_outliers_are_those_that_were_made(site: Fleet) -> None:
     assert [o.label for o in racks] == [fleet_of.SLOW_RACK]
     hosts = {o.label for o in site.outliers(("host",)).outliers if o.measure == "p50_ns"}
     assert hosts == {"node0014", "node0015"}  # of that rack
+
+
+def test_the_page_shows_each_host_in_time(site: Fleet, folder: Path) -> None:
+    """Against NumPy, from the same files."""
+    found = site.overview(12)
+    assert (found.step_ns, len(found.hosts), found.others) == (3600 * 10**9, 12, HOSTS - 12)
+    assert [host.outlier for host in found.hosts[:1]] == [True]
+    paths = [path for path in folder.rglob("*.parquet") if "requests" in path.parts]
+    names = ["host", "time_ns", "duration_ns"]
+    rows = pa.concat_tables(pq.ParquetFile(path).read(names) for path in paths)
+    hosts, time, took = (rows[name].to_numpy() for name in names)
+    steps = (time - found.first_ns) // found.step_ns
+    for host in found.hosts:
+        own = hosts == host.group.label
+        assert host.histogram is not None and host.histogram.count == own.sum()
+        for at, times in enumerate(host.steps):
+            ns = np.sort(took[own & (steps == at)])
+            if times is None:
+                assert not len(ns)
+                continue
+            assert (times.count, times.max_ns, times.total_ns) == (len(ns), ns[-1], ns.sum())
+            rank = ns[-(-len(ns) * 9 // 10) - 1]
+            assert times.p90_ns is not None and rank <= times.p90_ns <= rank * 1.01
+    assert sum(times.count for host in found.hosts for times in host.steps if times) == (
+        12 * REQUESTS
+    )
+
+
+def test_the_page(folder: Path, run: Invoke, tmp_path: Path) -> None:
+    done = run("fleet", str(folder), "report", "-n", "3", "-o", str(tmp_path / "page.html"))
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count('class="name"') == 3 and f"{HOSTS - 3} hosts left out" in page
+    assert page.index("Outliers") < page.index("Hosts over time") < page.index("Latency of each")
+    for words in (("report", "--json"), ("report", "lookup"), ("hist", "-o", "x.html")):
+        assert run("fleet", str(folder), *words).exit_code == 2, words
 
 
 def test_few_groups_have_no_outliers(one: Fleet) -> None:

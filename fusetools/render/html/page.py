@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from fusetools import __version__
@@ -52,7 +53,12 @@ def render(report: Report) -> str:
         body += [
             tag("section", tag("h2", title), content, id=name) for name, title, content in parts
         ]
-    body.append(tag("footer", f"Made by fusetools {__version__}."))
+    return document(title, body)
+
+
+def document(title: str, body: Sequence[Markup]) -> str:
+    """Return a whole page."""
+    footer = tag("footer", f"Made by fusetools {__version__}.")
     css = stages_html.colours() + Path(__file__).with_name("report.css").read_text("utf-8")
     head = [
         tag("meta", charset="utf-8"),
@@ -61,7 +67,7 @@ def render(report: Report) -> str:
         tag("title", title),
         tag("style", Markup(css)),
     ]
-    whole = tag("html", tag("head", head), tag("body", tag("main", body)), lang="en")
+    whole = tag("html", tag("head", head), tag("body", tag("main", body, footer)), lang="en")
     return f"<!doctype html>\n{whole}\n"
 
 

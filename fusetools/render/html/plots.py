@@ -196,6 +196,39 @@ class Series:
     joined: bool = True
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a heat map; ``share``: from 0 to 1, its colour's strength."""
+
+    share: float
+    title: str
+
+
+_CELL = 14  # pixels
+
+
+def heat(rows: Sequence[tuple[Child, Sequence[Cell | None]]], ticks: Ticks, label: str) -> Markup:
+    """Return a map with a row of cells for each name, all rows over one axis."""
+    drawn: list[Markup] = []
+    for name, cells in rows:
+        wide = 1 / max(len(cells), 1)
+        own = [
+            tag(
+                "rect",
+                tag("title", cell.title),
+                class_="cell l-request",
+                fill_opacity=f"{0.08 + 0.92 * cell.share:.2f}",
+                x=_percent(i * wide),
+                width=_percent(wide * 0.94),
+                height=_CELL,
+            )
+            for i, cell in enumerate(cells)
+            if cell
+        ]
+        drawn += [tag("span", name, class_="name"), _svg(_CELL, own, label, "cells")]
+    return tag("div", drawn, tag("span"), _axis(ticks), class_="heat")
+
+
 _TALL = 150  # pixels
 
 

@@ -11,7 +11,7 @@ from fusetools.render.text.layout import lines, table
 from fusetools.results.fleet import Causes, Outliers
 
 _MOST = 5  # groups of a grouping and a measure
-_WORDS = {
+WORDS = {
     "requests": "requests",
     "p50_ns": "median latency",
     "p99_ns": "p99 latency",
@@ -24,13 +24,13 @@ def outliers(result: Outliers) -> str:
     output: list[str] = []
     for (by, measure), group in groupby(result.outliers, lambda o: (o.by, o.measure)):
         found = list(group)
-        median = _value(found[0].measure, found[0].median)
+        median = shown(found[0].measure, found[0].median)
         output += ["" for _ in output[:1]]
-        output.append(f"{_WORDS[measure]} by {printable(by)}: most have about {median}")
+        output.append(f"{WORDS[measure]} by {printable(by)}: most have about {median}")
         rows = [
             (
-                "  " + _value(measure, o.value),
-                f"({_value(measure, o.low)} to {_value(measure, o.high)})",
+                "  " + shown(measure, o.value),
+                f"({shown(measure, o.low)} to {shown(measure, o.high)})",
                 f"{o.times:.3g} times",
                 printable(o.label),
             )
@@ -52,7 +52,8 @@ def outliers(result: Outliers) -> str:
     return lines([*output, *missing(result.facts.missing, ("request",))])
 
 
-def _value(measure: str, value: float) -> str:
+def shown(measure: str, value: float) -> str:
+    """Format a measure's value."""
     if measure == "requests":
         return number(round(value))
     return share(value, 1) if measure == "failed_share" else duration(value)
