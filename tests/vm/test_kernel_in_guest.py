@@ -156,7 +156,7 @@ def script(tools: Path, folder: Path, way: str, fields: str) -> str:
     """Return stock perf's output for a recording, on this host, with the guest's kernel symbols."""
     data = folder / f"{way}.data"
     command: list[str | Path] = [tools / "perf", "script", "-i", data, "-F", fields, "--ns"]
-    if "sym" in fields:
+    if fields != "event":  # functions of function_graph have names, too
         command += ["--kallsyms", folder / "kallsyms"]
     return subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
