@@ -172,8 +172,8 @@ site: $(VENV)/.tested
 
 bench: install-tests samples $(VENV)/.tested
 	cargo build $(CORE) --examples
-	$(PY) tests/bench/bench.py
-	$(PY) tests/bench/cost.py
+	PYTHONPATH=tests $(PY) tests/bench/bench.py
+	PYTHONPATH=tests $(PY) tests/bench/cost.py
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
 
 bench-instructions: install-tests samples compiled $(VENV)/.tested

@@ -1,18 +1,23 @@
 """Speed beside stock perf in the same run, as ratios: `make bench`.
 
-Prints and never asserts: machines differ. core/examples/make_recording makes the recording.
+Pairs are repeated until each ratio is known to 5 %, or the machine is too noisy (pairs.py). Prints
+and never asserts: machines differ. core/examples/make_recording makes the recording.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from pairs import ratio, repeated, told
 
 from fusetools.cli import COMMANDS
 
@@ -32,13 +37,16 @@ def recording(events: int) -> Path:
     return path
 
 
-def timed(*commands: str, runs: int = 5) -> list[float]:
-    """Return the median seconds of each command: hyperfine runs them together, after a warm-up."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = ["hyperfine", "-N", "--warmup", "1", "--runs", str(runs), "--style", "none"]
-        command += ["--export-json", out.name, *commands]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return [float(r["median"]) for r in json.load(out)["results"]]
+def seconds(command: str) -> Callable[[], float]:
+    """Return a function that runs a command, and returns the seconds that it took."""
+
+    def run() -> float:
+        begin = time.perf_counter()
+        subprocess.run(shlex.split(command), check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - begin
+
+    run()  # once, to warm the caches
+    return run
 
 
 def peak_anonymous(command: list[str]) -> int:
@@ -59,48 +67,52 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=4_500_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures: dict[str, float] = {}
+    figures: dict[str, object] = {}
+
+    def compare(base: str, commands: Mapping[str, str]) -> None:
+        """Print the seconds of ``base``, and those of each other command as a ratio to it."""
+        found = repeated({name: seconds(command) for name, command in commands.items()}, base)
+        for name, values in found.items():
+            of = ratio(values, found[base])
+            figures[name] = {"seconds": statistics.median(values), f"over {base}": vars(of)}
+            if not options.json:
+                than = f"  {told(of)} {base}" if name != base else ""
+                print(f"{name:36} {statistics.median(values):8.3f} s{than}", flush=True)
 
     data = recording(options.events)
+    megabytes = data.stat().st_size / 1e6
     hist = f"{FUSETOOLS} hist -i {data}"
     subprocess.run(["cat", str(data)], check=True, stdout=subprocess.DEVNULL)  # warm the cache
-    ours = timed(hist, f"{hist} lookup")
-    (theirs,) = timed(f"perf script -i {data}", runs=2)
-    figures["megabytes"] = data.stat().st_size / 1e6
-    figures["hist_seconds"], figures["hist_lookup_seconds"] = ours
-    figures["perf_script_seconds"] = theirs
-    figures["perf_script_over_hist"] = theirs / ours[0]
-    figures["perf_script_over_hist_lookup"] = theirs / ours[1]
-    figures["hist_anonymous_megabytes"] = peak_anonymous(hist.split()) / 1e6
-
+    if not options.json:
+        print(f"{options.events:,} events, {megabytes:,.0f} MB")
     flame = f"{FUSETOOLS} flame --offcpu -i {data} -o {DATA / 'flame.folded'}"
-    (ours[0],) = timed(flame)
-    figures["flame_seconds"] = ours[0]
+    commands = {
+        "hist": hist,
+        "hist lookup": f"{hist} lookup",
+        "hist, on one CPU": f"taskset -c 0 {hist}",
+        "perf script": f"perf script -i {data}",
+        "flame --offcpu": flame,
+    }
     # Commands that fold the same stacks, if installed.
     for folder in ("stackcollapse-perf.pl", "inferno-collapse-perf"):
         if shutil.which(folder):
-            (theirs,) = timed(f"sh -c 'perf script -i {data} | {folder} >/dev/null'", runs=1)
-            figures[f"{folder}_over_flame"] = theirs / ours[0]
+            commands[folder] = f"sh -c 'perf script -i {data} | {folder} >/dev/null'"
+    compare("hist", commands)
+    figures["hist_anonymous_megabytes"] = peak = peak_anonymous(hist.split()) / 1e6
+    if not options.json:
+        print(f"{'hist, peak of its own memory':36} {peak:8.0f} MB")
 
     for events in (options.events * share // 45 for share in (1, 10, 100)):
         path = recording(events)
         subprocess.run(["cat", str(path)], check=True, stdout=subprocess.DEVNULL)
-        commands = [f"{FUSETOOLS} {name} -i {path}" for name in ("hist", "stages")]
-        hist_seconds, stages_seconds = timed(*commands, runs=3)
-        figures[f"hist_seconds_{events}"] = hist_seconds
-        figures[f"stages_over_hist_{events}"] = stages_seconds / hist_seconds
+        names = {f"{name} of {events:,}": name for name in ("hist", "stages")}
+        base = next(iter(names))
+        compare(base, {of: f"{FUSETOOLS} {name} -i {path}" for of, name in names.items()})
 
-    helps = [f"{FUSETOOLS} {name} --help" for name in COMMANDS]
-    click, *starts = timed(f"{sys.executable} -c 'import click'", *helps, runs=20)
-    slowest, name = max(zip(starts, COMMANDS))
-    figures[f"slowest_help_{name}_over_import_click"] = slowest / click
-
+    helps = {f"{name} --help": f"{FUSETOOLS} {name} --help" for name in COMMANDS}
+    compare("import click", {"import click": f"{sys.executable} -c 'import click'", **helps})
     if options.json:
         print(json.dumps(figures, indent=1))
-        return
-    width = max(map(len, figures))
-    for name, value in figures.items():
-        print(f"{name:{width}}  {value:12,.3f}")
 
 
 if __name__ == "__main__":

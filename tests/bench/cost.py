@@ -22,7 +22,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+from pairs import ratio, repeated, told
 
 import fusetools
 from fusetools.experiments.estimate import estimate
@@ -111,7 +114,7 @@ def callbacks() -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=20, help="at most so many")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -119,7 +122,7 @@ def main() -> None:
             with mounted(folder, kind) as (path, daemon):
                 compare(kind, folder, path, options.rounds)
                 watch(path)
-                hold_estimate(folder, path, daemon, options.rounds)
+                hold_estimate(folder, path, daemon, min(options.rounds, 6))
 
 
 def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
@@ -136,22 +139,24 @@ def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
         "strace -f -c": ["strace", "-f", "-c", "-o", os.devnull],
     }
     tools = {name: argv for name, argv in tools.items() if not argv or shutil.which(argv[0])}
-    found: dict[str, list[float]] = {name: [] for name in tools}
     probes = callbacks() if kind == "as-shipped" and shutil.which("bpftrace") else []
     sizes: dict[str, float] = {}
-    for _ in range(rounds):
-        for name, argv in tools.items():
-            found[name].append(run(argv, loop))
-            if name.startswith("record "):
-                sizes[name] = data.stat().st_size / (200 * 50 * 3)
-        if probes:
-            found.setdefault("bpftrace", []).append(by_bpftrace(loop, probes))
+
+    def measure(name: str, argv: list[str]) -> float:
+        took = run(argv, loop)
+        if name.startswith("record "):
+            sizes[name] = data.stat().st_size / (200 * 50 * 3)
+        return took
+
+    measures = {name: partial(measure, name, argv) for name, argv in tools.items()}
+    if probes:
+        measures["bpftrace"] = partial(by_bpftrace, loop, probes)
+    found = repeated(measures, "nothing", rounds)
     bare = found["nothing"]
     print(f"{kind}: a stat takes {statistics.median(bare):.1f} us")
     for name, times in found.items():
-        of = estimate([took / base for took, base in zip(times, bare)])
         size = f"  {sizes[name]:6,.0f} bytes a request" if name in sizes else ""
-        print(f"  {name:24} {of.median:6.2f} times ({of.low:.2f} to {of.high:.2f}){size}")
+        print(f"  {name:24} {told(ratio(times, bare))}{size}")
     times = []
     for _ in range(3):
         begin = time.monotonic()
