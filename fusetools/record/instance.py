@@ -37,6 +37,7 @@ T = TypeVar("T")
 NAME = re.compile(r"fusetools_[0-9a-f]{8}")
 FOLLOWING = "_calls"  # added to the name of an instance: the one that follows threads
 FOLLOWED = "set_event_pid"
+IDLE = "0"  # a CPU's idle thread makes no system calls
 # All CPUs' buffers together, and one at most and at least. 50,000 requests a second fill some 15 MB
 # of all of them; they are emptied 25 times in it.
 BUFFERS, LARGEST, SMALLEST = 256 << 20, 16 << 20, 256 << 10
@@ -97,6 +98,7 @@ class Instance:
         try:
             _prepare(following, clock, buffer)
             write(following / "trace_options", "event-fork")
+            write(following / FOLLOWED, IDLE)  # with no thread at all it would record everybody
         except OSError:
             with contextlib.suppress(OSError):
                 following.rmdir()
@@ -117,10 +119,13 @@ class Instance:
         The events are discarded. None: that cannot be.
         """
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
-        if self.following:
+        if not self.following:
+            return self._tried(action, self.path, tracepoints, whose)
+        try:
             self.follow(pids)
-            return self._tried(action, self.following, tracepoints, "")
-        return self._tried(action, self.path, tracepoints, whose)
+        except OSError:
+            return None
+        return self._tried(action, self.following, tracepoints, "")
 
     def follow(self, threads: Iterable[int]) -> None:
         """Record system calls of these threads and all that they start, besides others. OSError."""
