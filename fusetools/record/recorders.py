@@ -107,8 +107,9 @@ class Recorders:
         job.lock.write()
         root = self.probes.tracefs.root
         ring = instance.Instance(root, job.state.instance, self.directory / RING)
-        together = min(instance.BUFFERS, self.free() // 8) // 2  # of each of two
+        together = min(instance.BUFFERS, self.free() // 8)
         follow = any(event.ftrace and event.whose for event in job.plan.events)
+        together //= 2 if follow else 1  # two have no more room than one
         size = buffer_size(job.facts.cpus, together, instance.LARGEST, instance.SMALLEST)
         try:
             pid = ring.make(job.plan.clock, size, self.room.limit, follow)
