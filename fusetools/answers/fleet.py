@@ -50,7 +50,6 @@ _UNANSWERED = ("unfinished", "interrupted", "aborted")
 _HOUR = 3600 * 10**9  # ns
 _DAY = 24 * _HOUR
 _MOST_STEPS = 96  # hours on a page; more become days
-_MOST_HOSTS = 10_000
 _OF_SESSIONS = ("kernel", "version")  # groupings by what a recording has once
 _OTHERS = "\0others"
 # Outliers: 3.5 scaled deviations, Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993.
@@ -441,39 +440,42 @@ class Fleet:
             compared.append(Grouping(name, len(groups), enough))
             if enough:
                 for measure in MEASURES:
-                    found += sorted(_far(name, measure, groups), key=lambda o: -abs(o.far))
+                    far = _far(name, measure, groups)
+                    found += sorted(far, key=lambda o: (-abs(o.far), o.label))
         return Outliers(tuple(found), tuple(compared), self.facts())
 
     def overview(self, most: int) -> Overview:
         """Return what the page shows, with at most so many hosts."""
         outliers = self.outliers()
-        groups = self.groups("host", (), "time", _MOST_HOSTS).groups
-        known = {group.label: group for group in groups if group.label}
-        far = [o.label for o in outliers.outliers if o.by == "host" and o.label in known]
+        totals = self.requests.group_by("host").aggregate(total=lambda t: t.whole_ns.sum())
+        rows = sorted(self._rows(totals), key=lambda r: (-(r["total"] or 0), r["host"]))
+        known = [row["host"] for row in rows]
+        far = [o.label for o in outliers.outliers if o.by == "host"]
         listed = list(dict.fromkeys([*far, *known]))[:most]
         table = self.requests.filter(self.requests.host.isin(listed))
         first, step, count = self._steps(table)
-        cells = self._cells(table.mutate(step=table.time_ns // step), ["host", "step"], "bucket")
-        latest = table.mutate(step=table.time_ns // step).group_by(["host", "step"])
-        sums = _figures(self._rows(latest.aggregate(**_sums("duration"))), ["host", "step"])
-        whole = _figures(
-            self._rows(table.group_by("host").aggregate(**_sums("duration"))), ["host"]
-        )
+        table = table.filter(table.time_ns >= first)
+        table = table.mutate(step=table.time_ns // step)
+
+        def figures(*keys: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+            return _figures(self._rows(table.group_by(keys).aggregate(**_sums("duration"))), keys)
+
+        cells = self._cells(table, ["host", "step"], "bucket")
+        sums, whole = figures("host", "step"), figures("host")
         hosts = []
         for name in listed:
             places = [(name, first // step + i) for i in range(count)]
             total = sum((cells[place] for place in places), Counter())
             hosts.append(
                 HostInTime(
-                    known[name],
+                    name,
                     name in far,
                     _histogram("", whole[name,], total) if total else None,
                     tuple(_times(sums[p], "", cells[p]) if cells[p] else None for p in places),
                 )
             )
-        others = sum(group.others or 1 for group in groups) - len(hosts)
-        facts = self.facts()
-        return Overview(outliers, self.why(), tuple(hosts), others, first, step, facts)
+        others = len(known) - len(hosts)
+        return Overview(outliers, self.why(), tuple(hosts), others, first, step, outliers.facts)
 
     def _steps(self, table: Any) -> tuple[int, int, int]:
         """Return the begin of the first hour or day, its length in ns, and their number."""

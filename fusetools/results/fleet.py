@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
-from fusetools.results.groups import RequestGroup, Times
+from fusetools.results.groups import Times
 from fusetools.results.hist import Histogram
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
@@ -91,7 +91,7 @@ class HostInTime:
 
     ``outlier``: it differs from most hosts."""
 
-    group: RequestGroup
+    label: str
     outlier: bool
     histogram: Histogram | None
     steps: tuple[Times | None, ...]

@@ -168,7 +168,7 @@ def test_the_page_shows_each_host_in_time(site: Fleet, folder: Path) -> None:
     hosts, time, took = (rows[name].to_numpy() for name in names)
     steps = (time - found.first_ns) // found.step_ns
     for host in found.hosts:
-        own = hosts == host.group.label
+        own = hosts == host.label
         assert host.histogram is not None and host.histogram.count == own.sum()
         for at, times in enumerate(host.steps):
             ns = np.sort(took[own & (steps == at)])

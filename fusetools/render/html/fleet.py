@@ -167,4 +167,4 @@ def _latency(hosts: Sequence[HostInTime]) -> Markup:
 
 
 def _name(host: HostInTime) -> str:
-    return f"{host.group.label} \u25cf" if host.outlier else host.group.label
+    return f"{host.label} \u25cf" if host.outlier else host.label
