@@ -922,6 +922,28 @@ def ring_collect(
     It ends when a byte comes from the socket ``control``, when its peer closes it, or when the file
     has ``limit`` bytes. It closes both descriptors. OSError: it failed."""
 
+class ProcessBefore(TypedDict):
+    # Times in ns. `blocked_ns`: summed over its threads; `for_children_ns`: part of it
+    pid: int
+    comm: str
+    span_ns: int
+    blocked_ns: int
+    for_children_ns: int
+    calls: Sequence[Fields]  # name, calls, failed, total_ns; the greatest total first
+
+class Before:
+    """System calls of the process ``pid`` and of all that it starts, from perf's output to a
+    pipe."""
+
+    def __init__(self, catalogue: Rows, pid: int, arch: str) -> None: ...
+    def feed(self, bytes: bytes) -> None: ...
+    def finish(self) -> Sequence[ProcessBefore]:
+        """Return the processes, once perf has ended: those that took the longest first, apart from
+        their waits for children."""
+
+    def lost(self) -> int:
+        """Number of events that the kernel dropped."""
+
 class Now:
     """Requests from perf's output to a pipe.
 

@@ -188,6 +188,7 @@ class Code(str, Enum):
     INTERRUPTED = "interrupted"
     RESENT = "resent"
     HAMMER = "hammer"
+    MOUNTED_LATE = "mounted_late"
     CACHES_OFF = "caches_off"
     NEGATIVE_LOOKUPS = "negative_lookups"
     SMALL_REQUESTS = "small_requests"
@@ -486,6 +487,22 @@ def _who(words: Words) -> str:
 def _waits(words: Words) -> str:
     """Describe a thread: its name, what it waits for, and since when."""
     return f"{_who(words)} {words['doing']}{_since(words)}"
+
+
+def _took_longest(words: Words) -> str:
+    """Name the process that took the longest before a mount was there, and what it called."""
+    figures = words.reason.figures
+    if "span_ns" not in figures:
+        return ""
+    text = "; {comm} (pid {pid}) took {span_ns} of it, {blocked_ns} of it blocked".format_map(words)
+    if "call" in words:
+        at_least = "at least " if figures.get("lost") else ""
+        times = words.counted("calls", "time")
+        text += f", and called {words['call']} {at_least}{times}, for {words['calls_ns']} in all"
+        failed = figures.get("failed", 0)
+        if failed and 2 * failed >= figures["calls"]:
+            text += f" ({'all' if failed == figures['calls'] else words['failed']} failed)"
+    return text
 
 
 def _mounting(words: Words) -> str:
@@ -1018,13 +1035,19 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.WORKLOAD_BEFORE_TRACED: (
         "the workload's beginning",
-        "it began {ago_ns} before {path} was mounted and traced, and ran {on_cpu_ns} on the CPU "
-        "until then",
+        lambda words: (
+            "it began {ago_ns} before {path} was mounted and traced, and ran {on_cpu_ns} "
+            "on the CPU until then".format_map(words)
+            + _took_longest(words)
+        ),
     ),
     Code.WORKLOAD_ENDED_BEFORE: (
         "the workload",
-        "it ended, with exit status {status}, before {path} was traced: it took {ago_ns}, "
-        "{on_cpu_ns} of it on the CPU",
+        lambda words: (
+            "it ended, with exit status {status}, before {path} was traced: it took "
+            "{ago_ns}, {on_cpu_ns} of it on the CPU".format_map(words)
+            + _took_longest(words)
+        ),
     ),
     Code.THREAD_NUMBERS_REUSED: (
         "some of the workload's processes",
@@ -1357,6 +1380,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"{words['same']} times {_at(words, 'of')}, {words['per_second']} requests a second; "
             f"{words['time_share']} of the callers' waiting"
         ),
+    ),
+    Code.MOUNTED_LATE: (
+        "the workload had run for {mounted_ns} when {path} was mounted",
+        lambda words: _took_longest(words).removeprefix("; "),
     ),
     Code.CACHES_OFF: (
         "{time_share} of the callers' waiting is asking again what no caller had changed",

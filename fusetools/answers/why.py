@@ -86,7 +86,7 @@ def _rank(finding: Finding) -> int:
 
 def _findings(digest: Digest) -> Iterator[Finding]:
     for _, rule in RULES:
-        yield from rule(digest) if digest.total else ()
+        yield from rule(digest) if digest.total or rule is _mounted_late else ()
 
 
 def _unexplained(digest: Digest, found: Iterable[Finding]) -> int:
@@ -1224,6 +1224,37 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
     )
 
 
+# Before the recording
+
+
+_BEFORE = (Code.WORKLOAD_BEFORE_TRACED, Code.WORKLOAD_ENDED_BEFORE)
+
+
+def _close_fewer(reason: Reason) -> str:
+    """Return what helps where a process closes all descriptors that it could have: up to its limit
+    (getrlimit(2), RLIMIT_NOFILE), which systemd and containers set to a million and more."""
+    calls, failed = (reason.figures.get(name, 0) for name in ("calls", "failed"))
+    if reason.subject.get("call") != "close" or failed < threshold("mounted_late", "least_failed"):
+        return ""
+    return "ulimit -n 1024   (before it is started)" if failed >= _WHOLE * calls else ""
+
+
+def _mounted_late(digest: Digest) -> Iterator[Finding]:
+    """Find workloads that ran for long until what they use was mounted. No request was made yet:
+    it is no part of the time that callers waited for the mount."""
+    code = Code.MOUNTED_LATE
+    for reason in digest.source.session.missing:
+        ns = int(reason.figures.get("mounted_ns", 0)) if reason.code in _BEFORE else 0
+        of = ns + int(1e9 * digest.seconds)
+        if (
+            ns >= threshold(code.value, "least_ns")
+            and ns >= threshold(code.value, "least_part") * of
+        ):
+            figures = {**reason.figures, "time_ns": ns}
+            found = Reason(code, reason.subject, figures, _close_fewer(reason))
+            yield Finding(found, 0.0, ns, (), "measured", (), "fusetools stuck")
+
+
 # Errors, and the recording
 
 
@@ -1287,6 +1318,7 @@ def _recording(digest: Digest) -> Iterator[Finding]:
 
 RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((*dict.fromkeys(_SLEEPS.values()), Code.DAEMON_WAITS), _sleeps),
+    ((Code.MOUNTED_LATE,), _mounted_late),
     ((Code.FEW_THREADS,), _few_threads),
     ((Code.CPU_QUOTA, Code.CPU_TAKEN), _cpu),
     ((Code.DAEMON_CPU,), _daemon_cpu),

@@ -64,11 +64,10 @@ def targets(
 
 def _mounts(facts: HostFacts, options: Options) -> tuple[Mount, ...]:
     if not facts.mounts:
-        raise Error(
-            "no FUSE file system is mounted here",
-            "",
-            "mount one first (autofs mounts when it is used: ls /cvmfs/REPOSITORY)",
-        )
+        fix = "mount one first (autofs mounts when it is used: ls /cvmfs/REPOSITORY)"
+        if options.command:
+            fix += "\nfusetools record --mount PATH -- WORKLOAD   (where the workload mounts it)"
+        raise Error("no FUSE file system is mounted here", "", fix)
     chosen = facts.mounts
     if options.mounts:
         chosen = tuple(dict.fromkeys(mount_of(facts, path) for path in options.mounts))

@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -64,20 +64,22 @@ class Late:
     """A recording that begins late.
 
     ``path`` was mounted when the recording was asked for already; events from ``since``
-    (time.monotonic()) on are not in it. ``workload``: it runs already. ``ended``: the workload,
-    which has ended; ``until``: when.
+    (time.monotonic()) on are not in it. ``did``: what took the longest until it was mounted: words
+    and figures. ``workload``: it runs already. ``ended``: the workload, which has ended; ``until``:
+    when.
     """
 
     path: str
     since: float
+    did: tuple[Mapping[str, Value], Mapping[str, float]] = ({}, {})
     workload: Workload | None = None
     ended: Workload | None = None
     until: float | None = None
 
     def missing(self) -> Reason:
         until = time.monotonic() if self.until is None else self.until
-        subject: dict[str, Value] = {"path": self.path}
-        figures: dict[str, float] = {"ago_ns": round(1e9 * (until - self.since))}
+        subject: dict[str, Value] = {"path": self.path, **self.did[0]}
+        figures: dict[str, float] = {"ago_ns": round(1e9 * (until - self.since)), **self.did[1]}
         code, fix = Code.MOUNTED_BEFORE_TRACED, f"ls {self.path}   (before; where autofs mounts it)"
         if self.workload:
             code = Code.WORKLOAD_BEFORE_TRACED

@@ -73,6 +73,11 @@ class Piped(Perf):
                 some = True
         return some
 
+    @property
+    def descriptor(self) -> int:
+        """Readable when it has written something."""
+        return self._pipe
+
     def readable(self, seconds: float, other: int | None = None) -> list[int]:
         """Wait until there is something to read."""
         wanted = [self._pipe] if other is None else [self._pipe, other]

@@ -23,6 +23,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.reasons import Reason
 from fusetools.record import session
 from fusetools.record.attached import Gone
+from fusetools.record.before import Before, watched
 from fusetools.record.callers import GRACE
 from fusetools.record.preflight import output_of
 from fusetools.record.session import Interrupted, Late
@@ -62,15 +63,21 @@ def record(
             "from when there is one"
         )
         with _running(options) as workload:
-            began = time.monotonic()
-            _wait(options.mounts, workload)
+            with watched(options, arguments, workload.pid) as before:
+                workload.start()
+                began = time.monotonic()
+                _wait(options.mounts, workload, before=before)
+                mounted = time.monotonic()
+                subject, figures = before.told() if before else ({}, {})
+            _until_served()
+            did = subject, {**figures, "mounted_ns": round(1e9 * (mounted - began))}
             attached = replace(options, kind=Caller(workload.pid))
-            late = Late(absent[0], began, workload)
+            late = Late(absent[0], began, did, workload)
             try:
                 return session.record(attached, arguments, tell, place, warn, late, waited)
             except Gone as error:
                 workload.wait()
-                late = Late(absent[0], began, ended=workload, until=time.monotonic())
+                late = Late(absent[0], began, did, ended=workload, until=time.monotonic())
                 alone = replace(options, kind=Daemons(), duration=AFTERWARDS)
                 try:
                     outcome = session.record(alone, arguments, tell, None, warn, late, waited)
@@ -100,20 +107,21 @@ def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
     if absent := _absent(paths):
         text = f"waiting for a FUSE file system on {', '.join(absent)} (Ctrl-C ends)"
         _wait(paths, None, partial(warn, text))
+        _until_served()
 
 
 @contextlib.contextmanager
 def _running(options: Options) -> Iterator[Workload]:
-    """Provide the started workload. If it cannot be recorded, it runs to its end nevertheless."""
+    """Provide the workload, which waits. Once started it runs to its end, even if it cannot be
+    recorded."""
     user = None if options.as_root else caller(os.environ)
     workload = Workload(options.command, user, os.environ)
     try:
-        workload.start()
         yield workload
     except BaseException:
         with held_signals(Outcome()):
             end = float("inf")
-            while not workload.poll() and time.monotonic() < end:
+            while workload.started and not workload.poll() and time.monotonic() < end:
                 if _pass_on(arrived(STEP), workload):
                     end = time.monotonic() + GRACE
         raise
@@ -127,15 +135,19 @@ def _absent(paths: Sequence[str]) -> list[str]:
 
 
 def _wait(
-    paths: Sequence[str], workload: Workload | None, tell: Callable[[], None] = lambda: None
+    paths: Sequence[str],
+    workload: Workload | None,
+    tell: Callable[[], None] = lambda: None,
+    before: Before | None = None,
 ) -> None:
     """Wait until each is on a FUSE mount. From ``tell`` on, raise Interrupted if a signal comes,
     which the workload gets, too. Raise Error if the workload has ended."""
-    files = Files(Path("/"))
     with held_signals(Outcome()), Path("/proc/self/mountinfo").open("rb") as own:
         tell()
         changes = select.poll()
         changes.register(own, select.POLLERR | select.POLLPRI)
+        if before:
+            changes.register(before.descriptor, select.POLLIN)
         looked, changed = time.monotonic(), True  # changes after open() are reported once
         while True:
             if changed or time.monotonic() - looked > LOOK:
@@ -152,13 +164,21 @@ def _wait(
                 raise error
             if _pass_on(arrived(0), workload):
                 raise Interrupted("interrupted before anything was mounted")
-            changed = bool(changes.poll(STEP * 1000))
-    # A daemon goes into the background when it has mounted: it has another number then.
+            came = [descriptor for descriptor, _ in changes.poll(STEP * 1000)]
+            changed = own.fileno() in came
+            if before:
+                before.take()
+
+
+def _until_served() -> None:
+    """Wait until a daemon has gone into the background, as it does when it has mounted: it has
+    another number then."""
+    files = Files(Path("/"))
     serving = open_files(files)
     for _ in range(TRIES):
         time.sleep(STEP)
-        before, serving = serving, open_files(files)
-        if before.keys() == serving.keys():
+        earlier, serving = serving, open_files(files)
+        if earlier.keys() == serving.keys():
             return
 
 

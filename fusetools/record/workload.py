@@ -130,6 +130,10 @@ class Workload:
                 self.wait()
                 raise cannot_run(self.command[0], struct.unpack("i", error[:4])[0])
 
+    @property
+    def started(self) -> bool:
+        return self._release < 0
+
     def poll(self) -> bool:
         """Return whether it has ended."""
         self._reap(os.WNOHANG)

@@ -25,7 +25,8 @@ class Caller(NamedTuple):
 class Finding:
     """A cause of waiting.
 
-    ``share``: its part of the time that callers waited; each ns belongs to at most one finding.
+    ``share``: its part of the time that callers waited; each ns belongs to at most one finding. 0:
+    ``time_ns`` is time before the mount was there.
     ``sure``: "measured", or "inferred" where the recording shows no direct evidence. ``against``:
     what speaks against it. ``more``: the command that shows more.
     """

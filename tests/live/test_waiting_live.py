@@ -16,6 +16,10 @@ from sample import BUILD, Mounter, SampleMount, make_tree, until
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
+CALLS = 200_003
+LOOP = f"""import os
+for _ in range({CALLS}): os.sched_get_priority_max(0)"""
+
 
 def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
     assert process.stderr is not None
@@ -55,7 +59,8 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
     path.mkdir()
     make_tree(tmp_path / "tree")
     daemon = f"{BUILD}/with-symbols/samplefs --kernel-cache 0 --socket {tmp_path}/talk"
-    work = f"""{daemon} {tmp_path}/tree {path}
+    work = f"""{sys.executable} -S -c '{LOOP}'
+        {daemon} {tmp_path}/tree {path}
         {until(f"[ -e {go} ]")}
         {BUILD}/workload stat 101 {path}/dir-00/file-000
         umount {path}; exit 7"""
@@ -69,6 +74,11 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
     lacks = session(tmp_path / "perf.data")["missing"]
     (late,) = [one for one in lacks if one["code"] == "workload_before_traced"]
     assert 0 <= late["figures"]["on_cpu_ns"] <= late["figures"]["ago_ns"] * (os.cpu_count() or 1)
+    # The greatest part of it is a loop, whose number of calls is known.
+    assert late["subject"]["call"] == "sched_get_priority_max"
+    assert late["figures"]["calls"] + late["figures"]["lost"] // 2 >= CALLS
+    assert late["figures"]["calls"] == CALLS or late["figures"]["lost"]
+    assert 0 < late["figures"]["calls_ns"] < late["figures"]["span_ns"] < late["figures"]["ago_ns"]
     data = tmp_path / "perf.data"
     seen = counts(data)
     assert seen["fuse_daemon:cvmfs_getattr"] >= 101
@@ -117,7 +127,7 @@ def test_a_workload_that_mounts_and_ends(tmp_path: Path) -> None:
         assert done.status == 7, done.stderr
         lacks = session(tmp_path / "perf.data")["missing"]
         (ended,) = [one for one in lacks if one["code"] == "workload_ended_before"]
-        assert ended["subject"] == {"path": str(mount)} and ended["figures"]["status"] == 7
+        assert ended["subject"]["path"] == str(mount) and ended["figures"]["status"] == 7
         assert 0 < ended["figures"]["on_cpu_ns"] <= ended["figures"]["ago_ns"]
     finally:
         os.kill(int(log.read_text().split()[1]), signal.SIGTERM)

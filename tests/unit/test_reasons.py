@@ -76,6 +76,7 @@ SUBJECT: Mapping[str, Value] = {
     "table": "waits",
 }
 FIGURES: Mapping[str, int | float] = {
+    "mounted_ns": 1_100_000_000,
     "functions": 1200,
     "probed": 400,
     "probes": 28,

@@ -20,7 +20,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import _UNANSWERED, RULES
 from fusetools.host.limits import unlimited
-from fusetools.reasons import Code, Reason
+from fusetools.reasons import Code, Reason, Value
 from fusetools.render.text.stages import render as stages_text
 from fusetools.render.text.why import render
 from fusetools.results.compare import Compared, Figures, Group, Measure
@@ -165,6 +165,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             throttled=THROTTLED.pop() if THROTTLED else (),
             mounts=MOUNTS.pop() if MOUNTS else (),
             files=FILES.pop() if FILES else (),
+            missing=MISSING.pop() if MISSING else (),
         )
         return recording.why()
 
@@ -174,6 +175,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
 THROTTLED: list[Any] = []
 MOUNTS: list[Any] = []
 FILES: list[Any] = []
+MISSING: list[Any] = []
 DAEMON = 4711
 
 
@@ -184,6 +186,34 @@ def codes(result: Why) -> list[str]:
 def test_nothing_of_ordinary_requests(rule: Any) -> None:
     result = rule(causes=[cause("on_cpu", 500 * MS), cause("passing", 500 * MS)])
     assert codes(result) == [] and result.ordinary_share == 1.0
+
+
+@pytest.mark.parametrize("code", [Code.WORKLOAD_BEFORE_TRACED, Code.WORKLOAD_ENDED_BEFORE])
+def test_mounted_late(rule: Any, code: Code) -> None:
+    """It is found even where no request was waited for, and is no part of the callers' waiting."""
+    did: dict[str, Value] = {"call": "close", "comm": "fusermount3", "pid": 7, "path": "/mnt"}
+    figures = {"span_ns": 29_000 * MS, "blocked_ns": 0, "calls": 999_983, "failed": 999_983}
+    figures |= {"calls_ns": 9_000 * MS, "ago_ns": 31_000 * MS, "mounted_ns": 30_000 * MS}
+    figures |= {"on_cpu_ns": 28_000 * MS}
+    late = Reason(code, did, figures)
+    MISSING.append((late,))
+    result = rule(waited=(0, 0))
+    assert codes(result) == ["mounted_late"] and result.findings[0].share == 0
+    assert result.findings[0].reason.subject == did
+    assert "close 999,983 times, for 9.0 s in all (all failed)" in result.findings[0].reason.text
+    assert result.findings[0].reason.fix == "ulimit -n 1024   (before it is started)"
+    read = replace(late, subject={**did, "call": "read"})
+    MISSING.append((read,))
+    assert rule(waited=(0, 0)).findings[0].reason.fix == ""
+    slow = cause("slept", 900 * MS, how="sleep", syscall="x", pid=OTHER)
+    MISSING.append((late,))
+    assert codes(rule(causes=[slow])) == ["mounted_late", "daemon_sleeps"]
+    # Within a second, or a tenth of it all.
+    quick = replace(late, figures={**figures, "mounted_ns": 900 * MS})
+    MISSING.append((quick,))
+    assert codes(rule(waited=(0, 0))) == []
+    MISSING.append((late,))
+    assert codes(rule(seconds=280.0, waited=(0, 0))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 //! Answers: one module per question.
 
 pub mod analysis;
+pub mod before;
 pub mod cache;
 pub(crate) mod calls;
 pub mod daemons;

@@ -1,5 +1,6 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
+mod before;
 mod btf;
 mod cache;
 mod catalogue;
@@ -663,6 +664,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
     module.add_function(wrap_pyfunction!(files::files, module)?)?;
     module.add_function(wrap_pyfunction!(why::why, module)?)?;
+    module.add_class::<before::Before>()?;
     module.add_class::<now::Now>()?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     module.add_function(wrap_pyfunction!(keep_vdso, module)?)?;
