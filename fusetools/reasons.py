@@ -263,6 +263,8 @@ class Code(str, Enum):
     HANG_OWN_MOUNT = "hang_own_mount"
     HANG_LOCK_ITSELF = "hang_lock_itself"
     HANG_DEADLOCK = "hang_deadlock"
+    HANG_PROCESSES = "hang_processes"
+    HANG_FILE_LOCK = "hang_file_lock"
     HANG_FILE_LOCKS = "hang_file_locks"
     HANG_PROCESS = "hang_process"
     HANG_PROCESS_HALTED = "hang_process_halted"
@@ -654,9 +656,11 @@ def _of_server(words: Words) -> str:
     silent = ago(words.reason.figures.get("silent_ns", 0) / 1e9)
     wanted = f"{words['wanted']} from " if words["wanted"] else ""
     unknown = "" if wanted else " (the stack of the thread could not be read)"
+    sent = int(words.reason.figures.get("unacknowledged_bytes", 0))
+    unsent = f"; {plural(sent, 'byte')} sent to it not acknowledged" if sent else ""
     return (
         f"{words.counted('callers', name)} wait{'s' if one else ''} for {wanted}{words['peer']}, "
-        f"no byte for {silent}{unknown}"
+        f"no byte for {silent}{unsent}{unknown}"
     )
 
 
@@ -666,9 +670,14 @@ def _unexamined(words: Words) -> str:
 
 
 def _unread(words: Words) -> str:
+    text = f"none of the {words['threads']} threads of {words['daemon']} reads /dev/fuse"
     if words.reason.figures.get("threads") == 1:
-        return f"the only thread of {words['daemon']} does not read /dev/fuse"
-    return f"none of the {words['threads']} threads of {words['daemon']} reads /dev/fuse"
+        text = f"the only thread of {words['daemon']} does not read /dev/fuse"
+    if "idle" in words:
+        text += (
+            ", and works for no caller: the mount's daemon may have ended and left it the open file"
+        )
+    return text
 
 
 def _length(words: Words) -> str:
@@ -1574,13 +1583,24 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"{_who(words)} {words['doing']}{_since(words, ' ({})')}",
     ),
     Code.HANG_DEADLOCK: ("deadlock", "the threads {tids} of {daemon} wait for each other"),
+    Code.HANG_PROCESSES: (
+        "deadlock",
+        lambda words: f"{words.listed('names', ' and ')} wait for each other",
+    ),
+    Code.HANG_FILE_LOCK: (
+        lambda words: (
+            f"a lock of {words['path'] or 'a file'} is held by {words['comm']} (pid {words['pid']})"
+            + (f", which {words['doing']}" if "doing" in words else "")
+        ),
+        "",
+    ),
     Code.HANG_FILE_LOCKS: ("deadlock of callers", _file_locks),
     Code.HANG_PROCESS: ("{daemon} waits for {comm} (pid {pid})", ""),
     Code.HANG_PROCESS_HALTED: (
         "{comm} (pid {pid}), which {daemon} waits for, is {halted}",
         "",
     ),
-    Code.HANG_MOUNT: ("{daemon} waits for {path}", ""),
+    Code.HANG_MOUNT: ("{daemon} waits for {path}", lambda words: words.get("message", "")),
     Code.HANG_MEMORY: (
         lambda words: f"{_who(words)} waits for memory",
         "its cgroup {group} is full",

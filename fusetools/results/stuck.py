@@ -91,7 +91,7 @@ MOUNTS_WITHIN = 10.0  # seconds, after which a mount that is not made counts as 
 KINDS = (
     "autofs", "gone", "killed", "stopped", "traced", "frozen", "handover", "deadlock", "own_mount",
     "invalidation", "reload", "lock", "memory", "process", "socket", "mount", "file", "sleep",
-    "condition", "dead", "timeout", "on_cpu", "unknown", "background", "unread", "unanswered",
+    "on_cpu", "condition", "dead", "timeout", "unknown", "background", "unread", "unanswered",
 )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from fusetools.reasons import Code, Reason, Value
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount, Told
 from fusetools.stuck import verdict
 from fusetools.stuck.fixes import abort, restart
-from fusetools.stuck.graph import INVALIDATES, MEMORY, SKEW, Graph, Node, ends
-from fusetools.stuck.moment import Connection, Moment, Mounter, Process, Task
+from fusetools.stuck.graph import DEEPEST, INVALIDATES, MEMORY, SKEW, Graph, Node, ends
+from fusetools.stuck.moment import Connection, Moment, Mounter, Process, Socket, Task
 from fusetools.stuck.threads import (
     cannot_send,
     downloads,
@@ -92,6 +92,7 @@ class _Diagnosis:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.moment = graph.moment
+        self.below: list[Connection] = []  # mounts on the way to the one that is diagnosed
         self.unheld: list[Reason] = []  # callers that wait for file locks
 
     def blocked(self, task: Task) -> Blocked:
@@ -124,15 +125,10 @@ class _Diagnosis:
             graph.of.get(daemon.pid, []) if daemon else []
         )
         own = {task.tid for task in threads}
-        old = [
-            task
-            for task in callers
-            if (task.age is None or task.age >= graph.older)
-            and (task.tid not in own or task.in_fuse)
-        ]
+        old = self._old(connection, own)
         others = [task for task in old if not self.moment.is_own(task)]
         locked = [task for task in others if task.in_lock]
-        late = [task for task in others if task not in locked]
+        late = [task for task in others if not task.in_lock]
         causes = self._dead(connection, daemon) or self._causes(connection, late)
         causes += self._of_locks(locked)
         ours = len(old) - len(others)
@@ -177,6 +173,21 @@ class _Diagnosis:
             servers=connection.servers,
             client=tuple(Told(command, text) for command, text in connection.client),
         )
+
+    def _old(self, connection: Connection, own: set[int]) -> list[Task]:
+        """Return the threads that have waited for long. ``own``: the threads of the daemon."""
+        return [
+            task
+            for task in self.graph.callers(connection.number)
+            if (task.age is None or task.age >= self.graph.older)
+            and (task.tid not in own or task.in_fuse)
+        ]
+
+    def _late(self, connection: Connection) -> list[Task]:
+        """Return the threads that have waited for long for an answer, without fusetools' own."""
+        own = {task.tid for task in self.graph.threads(connection.servers)}
+        old = self._old(connection, own)
+        return [task for task in old if not (self.moment.is_own(task) or task.in_lock)]
 
     def _of_locks(self, locked: list[Task]) -> list[Cause]:
         """Return a cause for each circle of callers that wait for each other's file locks.
@@ -403,7 +414,7 @@ class _Diagnosis:
         if not since or len(since) < len(ages):
             return False
         requests = [t.age for t in late if has_request(t) and t.age is not None]
-        return any(age * (1 + PART_TAKEN) + TAKEN >= max(since) for age in requests)
+        return any(_about(age) >= max(since) for age in requests)
 
     def _successor(self, task: Task, servers: list[Process]) -> Reason:
         oldest = max(servers, key=lambda process: process.since or 0.0)
@@ -441,7 +452,7 @@ class _Diagnosis:
         def within(most: float) -> list[Task]:
             return [t for t in waits if t.age is None or oldest is None or t.age <= oldest + most]
 
-        about = within(TAKEN + PART_TAKEN * (oldest or 0.0))
+        about = within(_about(oldest or 0.0) - (oldest or 0.0))
         found = {task.tid: self._cause(daemon, task, callers) for task in about}
         known = {found[task.tid][0] for task in within(SKEW)}
         for tid, (key, cause) in found.items():
@@ -506,16 +517,18 @@ class _Diagnosis:
             return "invalidation", Cause("invalidation", reason, links)
         if circle:
             return self._circle(task, circle, links, of)
+        if isinstance(last, Process) and (halt := self.graph.halt(last)):
+            subject = {**of, "comm": last.comm, "pid": last.pid, **_halted(halt)}
+            reason = Reason(Code.HANG_PROCESS_HALTED, subject)
+            return last.pid, Cause("process", reason, links, restart(last, halt))
+        if held := next((n for n in chain if isinstance(n, Task) and n.holders), None):
+            return self._file_lock(chain, held, links)
+        if below := next((n for n in reversed(chain[-2:]) if isinstance(n, Connection)), None):
+            return below.number, self._below(below, links, of)
         if isinstance(last, Process):
             subject = {**of, "comm": last.comm, "pid": last.pid}
-            halt = self.graph.halt(last)
-            if halt is None:
-                return last.pid, Cause("process", Reason(Code.HANG_PROCESS, subject), links)
-            reason = Reason(Code.HANG_PROCESS_HALTED, {**subject, **_halted(halt)})
-            return last.pid, Cause("process", reason, links, restart(last, halt))
-        if isinstance(last, Connection):
-            reason = Reason(Code.HANG_MOUNT, {**of, "path": last.path})
-            return last.number, Cause("mount", reason, links)
+            return last.pid, Cause("process", Reason(Code.HANG_PROCESS, subject), links)
+        assert isinstance(last, Task)
         process = self.graph.processes.get(last.pid)
         if process and any(name.startswith(MEMORY) for name in (*last.stack, last.wchan)):
             code = Code.HANG_MEMORY if process.memory else Code.HANG_MEMORY_OF
@@ -544,6 +557,39 @@ class _Diagnosis:
             return ("server", server.subject["peer"]), Cause("socket", server, links)
         return last.tid, Cause(kind_of_wait(last), self._waiting(Code.HANG_THREAD, last), links)
 
+    def _file_lock(
+        self, chain: list[Node], task: Task, links: tuple[Reason, ...]
+    ) -> tuple[object, Cause]:
+        """Return the cause of a chain with a thread that waits for a file lock of another
+        process."""
+        holder = self.graph.processes.get(task.holders[0])
+        if holder is None or task.pid in task.holders:
+            reason = self._waiting(Code.HANG_THREAD, task)
+            return task.tid, Cause("file", reason, links)
+        rest = [n for n in chain[chain.index(task) + 1 :] if isinstance(n, Task)]
+        subject: dict[str, Value] = {"path": task.path, "comm": holder.comm, "pid": holder.pid}
+        subject.update({"doing": wait(self.graph, rest[0]).text} if rest else {})
+        what = f"ends {holder.comm}, which releases its lock, unless a child of it has it, too"
+        fix = Fix(f"kill {holder.pid}", what)
+        return holder.pid, Cause("lock", Reason(Code.HANG_FILE_LOCK, subject), links, (fix,))
+
+    def _below(
+        self, connection: Connection, links: tuple[Reason, ...], of: dict[str, Value]
+    ) -> Cause:
+        """Return the cause of a chain that ends at another mount or its daemon: that mount's own
+        cause."""
+        subject = {**of, "path": connection.path}
+        late = self._late(connection)
+        if len(self.below) < DEEPEST and late:
+            self.below.append(connection)
+            causes = self._why(connection, late)
+            self.below.pop()
+            for cause in causes[:1]:
+                subject["message"] = cause.text
+                reason = Reason(Code.HANG_MOUNT, subject, fix=cause.reason.fix)
+                return Cause("mount", reason, links, cause.fixes)
+        return Cause("mount", Reason(Code.HANG_MOUNT, subject), links)
+
     def _server(self, task: Task, callers: list[Task]) -> Reason | None:
         """Return the server that a thread waits for, if it waits no longer than the callers do.
 
@@ -556,7 +602,7 @@ class _Diagnosis:
         silent = [socket.silent for socket in sockets if socket.silent is not None]
         if len(peers) != 1 or not silent or oldest is None:
             return None
-        if min(silent) > oldest * (1 + PART_TAKEN) + TAKEN:
+        if min(silent) > _about(oldest):
             return None
         calls = {_OPERATIONS.get(t.call, t.call) for t in callers}
         subject: dict[str, Value] = {
@@ -565,7 +611,10 @@ class _Diagnosis:
             "wanted": "a download" if downloads(task) else "an answer" if task.user else "",
             "operation": calls.pop() if len(calls) == 1 else "",
         }
-        figures = {"callers": len(callers), "silent_ns": round(1e9 * min(silent))}
+        unheard = [socket.unheard for socket in sockets if socket.unheard is not None]
+        figures = {"callers": len(callers), "silent_ns": round(1e9 * min(unheard or silent))}
+        if unacknowledged := sum(socket.send_queue for socket in sockets):
+            figures["unacknowledged_bytes"] = unacknowledged
         return Reason(Code.HANG_SERVER, subject, figures)
 
     def _circle(
@@ -579,6 +628,10 @@ class _Diagnosis:
         if rings:
             reason = Reason(Code.HANG_OWN_MOUNT, {**of, **self._thread(task)})
             return "own mount", Cause("own_mount", reason, links)
+        if len({node.pid for node in circle if not isinstance(node, Connection)}) > 1:
+            pids = dict.fromkeys(node.pid for node in circle if not isinstance(node, Connection))
+            reason = Reason(Code.HANG_PROCESSES, {"names": tuple(map(self.graph.named, pids))})
+            return tuple(threads), Cause("deadlock", reason, links)
         if len(threads) == 1:
             (node,) = {node.tid: node for node in circle if isinstance(node, Task)}.values()
             reason = self._waiting(Code.HANG_LOCK_ITSELF, node)
@@ -592,22 +645,19 @@ class _Diagnosis:
         """Return these causes, completed with the threads that may signal a condition.
 
         These threads wait for an answer from outside, however long. They come first if that answer
-        cannot come now.
+        cannot come now, or if nothing has come since they asked for it.
         """
         silent: dict[object, Cause] = {}
         lines: list[str] = []
+        oldest = max((t.age for t in callers if t.age is not None), default=0.0)
         for task in waits:
             chain, circle = self.graph.follow(task)
             last = chain[-1]
-            if circle:
+            if circle or isinstance(last, Connection):
                 continue
-            if isinstance(last, Process):
-                cannot = self.graph.halt(last) is not None
-            elif isinstance(last, Task):
-                cannot = any(fd.socket and fd.socket.send_queue for fd in last.descriptors)
-            else:
-                continue
-            if cannot:
+            asked = last if isinstance(last, Task) else task
+            cannot = any(fd.socket and _is_silent(fd.socket, oldest) for fd in asked.descriptors)
+            if cannot or (isinstance(last, Process) and self.graph.halt(last)):
                 key, cause = self._cause(daemon, task, callers)
                 silent.setdefault(key, cause)
             elif any(ends(fd) or (fd.socket and fd.socket.peer) for fd in task.descriptors):
@@ -690,7 +740,8 @@ class _Diagnosis:
                 subject = {**of, "pid": daemon.pid}
                 yield Cause("deadlock", Reason(Code.HANG_INIT, subject, {"threads": len(threads)}))
         elif not readers and not listening:
-            yield Cause("unread", Reason(Code.HANG_UNREAD, of, {"threads": len(threads)}))
+            subject = dict(of) if known else {**of, "idle": "all"}
+            yield Cause("unread", Reason(Code.HANG_UNREAD, subject, {"threads": len(threads)}))
         elif not known:
             subject = dict(of)
             if any(map(idles, threads)):
@@ -712,6 +763,19 @@ class _Diagnosis:
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def _is_silent(socket: Socket, oldest: float) -> bool:
+    """Return whether a peer acknowledges nothing, or has not answered what it was sent since the
+    oldest caller began to wait, so many seconds ago."""
+    if socket.send_queue or socket.silent is None or socket.unheard is None:
+        return bool(socket.send_queue)
+    return socket.silent <= _about(oldest) and socket.unheard > socket.silent + SKEW
+
+
+def _about(age: float) -> float:
+    """Return the age of a caller, if another clock may show a smaller one."""
+    return age * (1 + PART_TAKEN) + TAKEN
 
 
 def _peer(task: Task) -> Iterator[bool]:

@@ -252,7 +252,11 @@ class Graph:
             if following is None:
                 return chain, []
             if following in chain:
-                return chain, chain[chain.index(following) :]
+                at = chain.index(following)
+                return (chain, chain[at:]) if _blocks(chain[at:]) else (chain[: at + 1], [])
+            at = _last_of(chain, following.pid) if isinstance(following, Process) else -1
+            if at >= 0 and not _blocks(chain[at:]):
+                return chain, []
             chain.append(following)
         return chain, []
 
@@ -277,7 +281,7 @@ class Graph:
             return None
         threads = [task for task in self.of.get(node.pid, ()) if has_work(task)]
         for task in sorted(threads, key=lambda task: task.age or 0.0):
-            if any(n is not node and n not in chain for n in self.edges(task)):
+            if any(n is not node and n not in chain for n in self._onward(task, chain)):
                 return task
         if len(threads) == 1:
             return threads[0]
@@ -285,6 +289,13 @@ class Graph:
         since = next((n.age for n in reversed(chain) if isinstance(n, Task)), None)
         recent = [t for t in threads if t.age is None or since is None or t.age <= since + SKEW]
         return recent[0] if len(recent) == 1 else None
+
+    def _onward(self, task: Task, chain: list[Node]) -> list[Node]:
+        """Return what a thread waits for, without those on the chain whose requests it awaits."""
+        nodes = self.edges(task)
+        if not task.takes_data:
+            return nodes
+        return [n for n in nodes if not isinstance(n, Process) or _last_of(chain, n.pid) < 0]
 
     def above(self, pid: int) -> list[int]:
         """Return a process and its known ancestors."""
@@ -302,6 +313,21 @@ class Graph:
 def _last(task: Task) -> str:
     """Return the kernel function in which a thread sleeps."""
     return next((name for name in (*task.stack, task.wchan) if name), "")
+
+
+def _last_of(chain: list[Node], pid: int) -> int:
+    """Return the index of a process's last thread on a chain, -1 if there is none."""
+    own = [n for n, node in enumerate(chain) if isinstance(node, Task) and node.pid == pid]
+    return own[-1] if own else -1
+
+
+def _blocks(circle: list[Node]) -> bool:
+    """Return whether a circle is a deadlock.
+
+    Programs that talk to each other, and of which each waits until the other one sends something,
+    are idle.
+    """
+    return not all(node.takes_data for node in circle if isinstance(node, Task))
 
 
 def ends(fd: Descriptor) -> tuple[int, ...]:

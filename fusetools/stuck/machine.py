@@ -98,7 +98,7 @@ class _Reader(Asker):
         self.machine = os.uname().machine
         self.own = _View(children.link("/proc/self/ns/mnt"), children.link("/proc/self/root"))
         self.mountinfo = children.text("/proc/self/mountinfo", 16 << 20)
-        self.host = Table(self.mountinfo)
+        self.host = Table(self.mountinfo, file_of=_file_of)
         self.tables: dict[_View, Table] = {self.own: self.host}
         self.views: dict[int, _View] = {}
         self.children: dict[int, list[int]] = {}  # descriptors of each process
@@ -456,7 +456,7 @@ class _Reader(Asker):
         views = {self.views[pid]: pid for pid in pids if pid in self.views}
         wanted = [(pid, pid) for view, pid in views.items() if view not in self.tables]
         for _, pid, text in self.each(wanted, children.mountinfo, CALLS):
-            self.tables[self.views[pid]] = Table(text, self.host)
+            self.tables[self.views[pid]] = Table(text, self.host, _file_of)
 
     def _place(self, pid: int, place: arguments.PlaceRow) -> Place:
         view = self.views.get(pid, self.own)
@@ -503,7 +503,7 @@ class _Reader(Asker):
         if not match or task.pid not in self.kernel:
             return task
         if match["loop"]:
-            path = children.text(f"/sys/block/{match['loop']}/loop/backing_file").rstrip("\n")
+            path = _file_of(match["loop"])
             return replace(
                 task, places=(self._place(0, {"path": path, "mount": 0, "rooted": False}),)
             )
@@ -712,13 +712,14 @@ class _Reader(Asker):
             for inode, fields, ends_of in table:
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 others[f"socket:[{inode}]"] = ends_of
-        silent = {
-            f"socket:[{inode}]": max(self.dated - last, 0.0)  # as old as the threads' waits
+        # As old as the threads' waits
+        heard = {
+            f"socket:[{inode}]": (max(self.dated - sent, 0.0), max(self.dated - received, 0.0))
             for rows in self.each(
                 [(place, same, list(wanted)) for place, same in items if wanted],
                 lambda item: sockets.silence(*item),
             )
-            for inode, last in rows
+            for inode, sent, received in rows
         }
         ends = {link for link in inodes if link.startswith("pipe:[")}
         ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}
@@ -736,10 +737,12 @@ class _Reader(Asker):
                 # A connection that is not accepted yet has no owner: take its listener's.
                 held_by = (holders.get(f"socket:[{inode}]") for inode in others[fd.link])
                 pids = next(filter(None, held_by), {})
+                ages = heard.get(fd.link)
                 socket = replace(
                     socket,
                     other=tuple(p for p in pids if p != task.pid),
-                    silent=silent.get(fd.link),
+                    silent=min(ages) if ages else None,
+                    unheard=ages[1] if ages else None,
                 )
                 return replace(fd, socket=socket, own=pids.keys() == {task.pid})
             return fd
@@ -748,6 +751,11 @@ class _Reader(Asker):
             replace(task, descriptors=tuple(ended(task, fd) for fd in task.descriptors))
             for task in tasks
         ]
+
+
+def _file_of(loop: str) -> str:
+    """Return the file of a loop device, "" if unknown."""
+    return children.text(f"/sys/block/{loop}/loop/backing_file").rstrip("\n")
 
 
 def _of_daemon(task: Task) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
 # Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
+_READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg", "recv")
 _FREEZER = ("do_freezer_trap", "get_signal", "__refrigerator")
 RING = "anon_inode:[io_uring]"
 RING_WAIT = "io_cqring_wait"  # functions in which a thread waits for completions of a ring
@@ -20,7 +21,8 @@ class Socket:
     ``protocol``: tcp, udp, unix …; ``peer``: its address or the path of its server; ``state``: as
     in /proc/net/tcp (SYN-SENT …; for unix only LISTEN); queues in bytes. ``other``: the pids at its
     other end, if that is on this host, or those that listen there if it is not ``accepted``.
-    ``silent``: seconds since it received or sent data, None if unknown.
+    ``silent`` and ``unheard``: seconds since it received or sent data, and since it received some,
+    None if unknown.
     """
 
     protocol: str
@@ -31,6 +33,7 @@ class Socket:
     accepted: bool = True
     other: tuple[int, ...] = ()
     silent: float | None = None
+    unheard: float | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,12 @@ class Task:
     def polls(self) -> bool:
         """Return whether it waits for any of its descriptors."""
         return "poll" in self.call or "select" in self.call
+
+    @property
+    def takes_data(self) -> bool:
+        """Return whether it waits until the other end of a pipe or socket sends something."""
+        ends = (fd.socket or (fd.other and "pidfd" not in fd.link) for fd in self.descriptors)
+        return (self.polls or self.call in _READS) and not self.in_fuse and any(ends)
 
     @property
     def in_fault(self) -> bool:

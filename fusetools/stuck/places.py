@@ -6,7 +6,7 @@ Sources: proc_pid_mountinfo(5), Documentation/filesystems/overlayfs.rst.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fusetools.host.mounts import device, is_on, unescape
@@ -17,7 +17,7 @@ DEEPEST = 8  # maximum depth of overlays above overlays
 class Row(NamedTuple):
     """A mount: its id, the device number of its file system, its mount point.
 
-    ``lower``: the directories that an overlay shows.
+    ``lower``: the directories that an overlay shows, or the file of a loop device.
     """
 
     id: int
@@ -30,10 +30,16 @@ class Table:
     """The mounts that a process sees, from its mountinfo.
 
     ``host``: the mounts of this process, which may have mounted the process's overlays.
+    ``file_of``: returns the file of a loop device, by its name.
     """
 
-    def __init__(self, text: str, host: Table | None = None) -> None:
-        self._rows = list(_rows(text))
+    def __init__(
+        self,
+        text: str,
+        host: Table | None = None,
+        file_of: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._rows = list(_rows(text, file_of))
         self._by_id = {row.id: row for row in self._rows}
         self._host = host
 
@@ -75,7 +81,7 @@ class Table:
                         yield from table.along(path, depth=depth + 1)
 
 
-def _rows(text: str) -> Iterator[Row]:
+def _rows(text: str, file_of: Callable[[str], str]) -> Iterator[Row]:
     known: dict[str, int] = {}
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
@@ -83,6 +89,8 @@ def _rows(text: str) -> Iterator[Row]:
         number = device(fields, types, known) if len(fields) > 4 and len(types) > 1 else None
         if number is not None and fields[0].isdecimal():
             lower = _lower(unescape(types[2])) if types[0] == "overlay" and len(types) > 2 else ()
+            if re.fullmatch("/dev/loop[0-9]+", types[1]) and (file := file_of(types[1][5:])):
+                lower = (file,)
             yield Row(int(fields[0]), number, unescape(fields[4]), lower)
 
 

@@ -89,15 +89,16 @@ def _enter(namespace: str) -> bool:
         os.close(descriptor)
 
 
-def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]:
-    """Return (inode, time.monotonic() of the last received or sent data) of TCP connections.
+def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float, float]]:
+    """Return (inode, time.monotonic() of the last sent and of the last received data) of TCP
+    connections. Data that is sent again counts as sent.
 
     The network namespace is that of the thread whose directory in /proc is ``place``. For a child,
     as read().
     """
     if not (own or _enter(f"{place}/ns/net")):
         return []
-    found: list[tuple[int, float]] = []
+    found: list[tuple[int, float, float]] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         request = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, _INFO_WANTED, 0, _STATES)
         for message in _dump(request) or ():
@@ -109,7 +110,8 @@ def silence(place: str, own: bool, wanted: list[int]) -> list[tuple[int, float]]
                 sent, received = (
                     struct.unpack_from("=I", info, at)[0] for at in (_LAST_SENT, _LAST_RECEIVED)
                 )
-                found.append((inode, time.monotonic() - min(sent, received) / 1e3))
+                now = time.monotonic()
+                found.append((inode, now - sent / 1e3, now - received / 1e3))
     return found
 
 

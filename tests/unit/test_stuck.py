@@ -249,6 +249,16 @@ def test_stuck_names_the_thread_that_may_signal_a_condition() -> None:
         (cause, *_) = causes(caller(), waits, answers, reader(100))
         assert cause.kind == kind and "10.0.0.7:22" in cause.text + "".join(cause.chain)
 
+    # The server has not answered since the call began, or nothing was sent to it since.
+    for sent, heard, kind in ((299.0, 5000.0, "socket"), (290.0, 290.0, "condition")):
+        tcp = Socket("tcp", "10.0.0.7:22", "established", silent=sent, unheard=heard)
+        answers = thread(101, 5000.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+        (cause, *_) = causes(caller(), waits, answers, reader(100))
+        assert cause.kind == kind
+    tcp = Socket("tcp", "10.0.0.7:22", "established", silent=4000.0, unheard=5000.0)
+    answers = thread(101, 5000.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+    assert causes(caller(), waits, answers, reader(100))[0].kind == "condition"
+
     # A thread that waits for a server since the call began is the cause.
     waits = thread(102, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
     answers = thread(101, 5000.0, call="read", descriptors=(pipe,))
@@ -625,13 +635,54 @@ def test_several_holders_have_no_chosen_one() -> None:
     assert cause.text == "server302 (pid 302), which sshfs waits for, is stopped (SIGSTOP)"
 
 
+def test_programs_that_wait_for_each_others_requests_are_idle() -> None:
+    """A proxy and its own server: either may have lost the request, and neither is in a circle."""
+
+    def reads(pid: int, tid: int, other: int, age: float = 299.0, call: str = "read") -> Task:
+        pipe = Descriptor(3, "pipe:[7]", other=(other,))
+        return Task(pid, tid, "p", "S", call=call, age=age, descriptors=(pipe,))
+
+    proxy = Process(300, 1, "proxy", "S", threads=(300, 301))
+    server = Process(400, 300, "server", "S", threads=(400,))
+    everybody = (DAEMON, CALLER, proxy, server)
+    waits = replace(reads(100, 101, 300), comm="sshfs")
+    found = causes(caller(), waits, reads(300, 301, 400), reads(400, 400, 300), processes=everybody)
+    assert [cause.kind for cause in found] == ["process", "unread"]
+    assert found[0].text == "sshfs waits for proxy (pid 300)"
+    # It has nothing to do.
+    idle = replace(proxy, threads=(300,))
+    found = causes(caller(), waits, reads(300, 300, 100), processes=(DAEMON, CALLER, idle))
+    assert found[0].text == (
+        "sshfs waits for proxy (pid 300), which waits in read for a pipe of sshfs (pid 100), for "
+        "299 s"
+    )
+    # Its other thread waits for a server that is stopped.
+    both = (reads(300, 300, 100, 10.0), reads(300, 301, 400))
+    stopped = (DAEMON, CALLER, proxy, replace(server, state="T"))
+    found = causes(caller(), waits, *both, processes=stopped)
+    assert found[0].text == "server (pid 400), which sshfs waits for, is stopped (SIGSTOP)"
+    # Pipes that are full.
+    full = (reads(300, 301, 400, call="write"), reads(400, 400, 300, call="write"))
+    found = causes(caller(), waits, *full, processes=everybody)
+    assert found[0].text == "deadlock: proxy (pid 300) and server (pid 400) wait for each other"
+
+
 def test_a_file_lock_and_its_holder() -> None:
     holder = Process(600, 1, "backup", "S", threads=(600,))
     sleeps = Task(600, 600, "backup", "S", call="clock_nanosleep", age=900.0)
     waits = thread(101, call="flock", places=(Place("/var/x.lock"),), holders=(600,))
     (cause, *_) = causes(caller(), waits, sleeps, processes=(DAEMON, CALLER, holder))
-    assert cause.kind == "process"
-    assert cause.text.startswith("sshfs waits for backup (pid 600), which sleeps in clock_nanosl")
+    assert cause.kind == "lock"
+    assert cause.text == (
+        "a lock of /var/x.lock is held by backup (pid 600), which sleeps in clock_nanosleep"
+    )
+    assert [fix.command for fix in cause.fixes] == ["kill 600"]
+    stopped = replace(holder, state="T")
+    (cause, *_) = causes(caller(), waits, processes=(DAEMON, CALLER, stopped))
+    assert [fix.command for fix in cause.fixes] == ["kill -CONT 600"]
+    (cause, *_) = causes(caller(), replace(waits, holders=(601,)), processes=(DAEMON, CALLER))
+    assert cause.kind == "file" and cause.text.endswith("held by pid 601, for 299 s")
+    (cause, *_) = causes(caller(), waits, sleeps, processes=(DAEMON, CALLER, holder))
     assert "waits in flock for a lock of /var/x.lock, held by backup (pid 600)" in cause.chain[0]
     # On the mount itself, such a wait is for another caller, not for the daemon.
     names = ("locks_lock_inode_wait", "fuse_file_flock", "__do_sys_flock")
@@ -1375,3 +1426,43 @@ def test_the_holder_of_a_file_lock_is_stopped(known: str) -> None:
     assert cause.fixes == (("kill -CONT 600", "lets vim run again"),)
     runs = replace(holder, state="S")
     assert not stuck(moment(waits, processes=(DAEMON, CALLER, runs))).mounts[0].halted
+
+
+def test_a_mount_below_is_the_cause_with_its_own_fix() -> None:
+    """Each daemon's own mount is named with why it does not answer, however deep."""
+    below = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
+    deepest = Connection(42, "/mnt/c", "fuse", "c", waiting=1, daemon=300, holders=(300,))
+    servers = [
+        Process(pid, 1, comm, "S", threads=(pid,)) for pid, comm in ((200, "bindfs"), (300, "own"))
+    ]
+    waits = thread(101, 200.0, stack=WAITS, wchan=WAITS[0], places=(Place("/mnt/b/x"),))
+    also = replace(caller(200, "/mnt/c/x", 199.0), comm="bindfs")
+    reads = Task(300, 300, "own", "S", stack=("fuse_dev_do_read",), call="read", age=198.0)
+    found = causes(
+        caller(),
+        waits,
+        also,
+        reads,
+        connections=(MOUNT, below, deepest),
+        processes=(DAEMON, CALLER, *servers),
+    )
+    assert found[0].kind == "mount"
+    assert found[0].text.startswith(
+        "sshfs waits for /mnt/c: own waits for new requests (for 198 s), and 1 request that it has "
+        "read has waited for an answer"
+    )
+    assert [fix.command for fix in found[0].fixes][-1] == "kill -9 300"
+    assert found[0].fixes[0].command.endswith("/42/abort")
+    assert found[0].reason.fix == "fusetools record --mount /mnt/c -- COMMAND"
+
+
+def test_the_words_of_a_server_that_acknowledges_nothing() -> None:
+    tcp = Socket(
+        "tcp", "10.0.0.7:22", "ESTABLISHED", send_queue=92, silent=0.2, unheard=320.0
+    )  # it sends again and again
+    waits = thread(102, call="read", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+    (cause, *_) = causes(caller(), waits, reader(100))
+    assert cause.text == (
+        "1 stat waits for 10.0.0.7:22, no byte for 320 s; 92 bytes sent to it not acknowledged "
+        "(the stack of the thread could not be read)"
+    )

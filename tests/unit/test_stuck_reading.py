@@ -485,12 +485,22 @@ MOUNTINFO = r"""22 1 254:1 / / rw - ext4 /dev/x rw
 34 22 0:42 / /mnt/a rw - fuse c rw
 35 22 0:51 / /ov rw - overlay overlay rw,lowerdir=/mnt/a\040b/l:/lib,upperdir=/u,workdir=/w
 36 22 0:52 / /ov2 rw - overlay overlay rw,lowerdir+=/ov,lowerdir+=/mnt/bi\134:nd
+37 22 7:3 / /loop rw - ext4 /dev/loop3 rw
+38 22 0:53 / /posed rw - tmpfs /dev/loop/../../x rw
 """
 
 
 def test_the_mounts_on_the_way_to_a_path() -> None:
-    table = Table(MOUNTINFO)
+    asked = []
+
+    def file_of(loop: str) -> str:
+        asked.append(loop)
+        return "/mnt/bind/image"
+
+    table = Table(MOUNTINFO, file_of=file_of)
     root = (254 << 20) + 1
+    assert table.along("/loop/x") == [(7 << 20) + 3, 40, root, root]
+    assert asked == ["loop3"]
     assert table.along("/mnt/ax") == [root]
     assert table.along("/mnt/a/x") == [42, root]  # the newest mount on that directory
     assert table.along("/mnt/a/x", inside=True) == [42, 40, root]  # from a working directory
@@ -791,7 +801,7 @@ def test_when_a_process_began() -> None:
 
 
 def test_for_how_long_a_connection_was_silent() -> None:
-    """Since the last byte, in either direction."""
+    """Since the last byte that it sent, and the last one that it received."""
     with socket.socket() as listener, socket.socket() as one:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -803,9 +813,13 @@ def test_for_how_long_a_connection_was_silent() -> None:
             other.send(b"x")
             sent = time.monotonic()
             time.sleep(0.2)
-            found = dict(sockets.silence("/proc/self", True, inodes))
-    assert set(found) == set(inodes)
-    assert all(sent - 0.05 <= last <= sent + 0.05 for last in found.values())
+            found = {
+                inode: (sent, received)
+                for inode, sent, received in sockets.silence("/proc/self", True, inodes)
+            }
+    (_, received), (last, heard) = (found[inode] for inode in inodes)
+    assert all(sent - 0.05 <= at <= sent + 0.05 for at in (received, last))
+    assert heard <= sent - 0.25  # it has received nothing
 
 
 def test_a_thread_that_polls_all_the_time_is_seen_in_its_poll() -> None:
