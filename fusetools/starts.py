@@ -20,6 +20,12 @@ _INTERPRETED = ("pythread_wrapper", "thread_run")  # functions that begin each t
 _C_LIBRARY = ("libc.so", "libc-2", "libpthread", "ld-")  # as in native/core/src/programs/stacks.rs
 
 
+def says_nothing(name: str, file: str) -> bool:
+    """Return whether a function of a file is one of the C library, or begins a thread or a
+    program."""
+    return file.startswith(_C_LIBRARY) or name.startswith("[") or bool(_RUNS_IT.match(name))
+
+
 def start_of(functions: Iterable[str]) -> str:
     """Return the start function of a thread from its functions, outermost first, without its
     parameters and namespaces.

@@ -7,6 +7,7 @@ from the causes: the next one gets none of it.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections import Counter, defaultdict
@@ -27,7 +28,7 @@ from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
 from fusetools.session import File, TracedMount
-from fusetools.starts import start_of_frames
+from fusetools.starts import says_nothing, start_of_frames
 
 # Causes that every request has.
 _ORDINARY = ("caller", "caller_blocked", "passing", "on_cpu")
@@ -50,13 +51,19 @@ _DIRECTORIES = frozenset(
     ]
 )
 # Answers that programs expect: no such file or attribute, an operation that is not supported.
-_EXPECTED = ("ENOENT", "ENODATA", "ENOSYS", "EOPNOTSUPP", "ERANGE", "EEXIST")
+_EXPECTED = (
+    *(errno.ENOENT, errno.ENODATA, errno.ENOSYS, errno.EOPNOTSUPP, errno.ERANGE, errno.EEXIST),
+)
 # Errors by which a call that may not wait says that it would
 _WOULD_WAIT = {"EAGAIN": ("read", "write", "setlk", "setlkw")}
 # Changes that save requests
 _LONGER = "let the kernel cache them: a longer attr_timeout and entry_timeout"
 _NEGATIVE = "let the kernel cache that they do not exist: a negative_timeout"
-_LARGER = "read and write larger blocks, or through the page cache (without O_DIRECT)"
+_LARGER = {
+    "read": "read larger blocks, or through the page cache (without O_DIRECT and direct_io)",
+    "write": "write larger blocks, or through a writeback cache (without O_DIRECT, O_SYNC and "
+    "direct_io)",
+}
 _FEW = 3  # names and callers in a sentence
 _WHOLE = 0.9  # share of a finding's time that must be in the place that it names
 
@@ -423,8 +430,12 @@ class Digest:
 
     def mount(self, cause: core.native.Cause) -> TracedMount | None:
         """Return the mount that a cause is about."""
+        return self.mount_of(cause["connection"])
+
+    def mount_of(self, connection: int | None) -> TracedMount | None:
+        """Return the mount of a connection."""
         mounts = (m for m in self.source.session.mounts if m.connection is not None)
-        return next((m for m in mounts if m.connection == cause["connection"]), None)
+        return next((m for m in mounts if m.connection == connection), None)
 
     def daemon_pid(self, cause: core.native.Cause) -> int | None:
         mount = self.mount(cause)
@@ -516,17 +527,20 @@ class Digest:
         return self.callers(row for cause in causes for row in cause["callers"])
 
     def function(self, frames: Sequence[tuple[str, str, bool]]) -> str:
-        """Return the innermost function of a stack outside of system libraries; "" if there is
-        none."""
+        """Return the innermost function of a stack outside of libraries; if there is none, of
+        another library than libc and libfuse; "" if there is none."""
         names = [mount.comm for mount in self.source.session.mounts if mount.comm]
         callbacks = {p.function for p in self.source.probes if p.layer == "daemon"}
+        found = ""
         for name, path, kernel in reversed(frames):
-            if kernel or name.startswith("["):
+            file = os.path.basename(path)
+            if kernel or says_nothing(name, file) or file.startswith("libfuse"):
                 continue
             kind = kind_of(name, path, kernel, names, callbacks)
-            if kind in ("daemon", "program") and not os.path.basename(path).startswith("libfuse"):
+            if kind in ("daemon", "program"):
                 return name
-        return ""
+            found = found or (name if kind == "library" else "")
+        return found
 
     # Needless requests
 
@@ -676,17 +690,18 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject,
             figures,
             callers=digest.callers_of(group.causes),
-            fix=_read_ahead(digest, most, place) or _fewer(digest, most, place, figures),
+            fix=_read_ahead(digest, connection, place.operation)
+            or _fewer(digest, most, place, figures),
             sure="measured" if sure else "inferred",
             more=digest.command("slow", *words),
         )
 
 
-def _read_ahead(digest: Digest, cause: core.native.Cause, place: Place) -> str:
+def _read_ahead(digest: Digest, connection: int | None, operation: str) -> str:
     """Return how to make requests larger, where reads in order are as large as the mount allows:
     fewer would wait. "": they are not."""
-    mount = digest.mount(cause)
-    if mount is None or place.operation != "read":
+    mount = digest.mount_of(connection)
+    if mount is None or operation != "read":
         return ""
     for name, factor in (("read_ahead_kb", 1024), ("max_read", 1)):
         limit = mount.limits.get(name, 0) * factor
@@ -709,11 +724,9 @@ def _fewer(
 
     rows = [row for row in digest.answer["class_places"] if row[1] == operation and here(row[2])]
     of = sum(n for *_, n, _ in rows)
-    saved = {
-        _LONGER: 0,
-        _NEGATIVE: 0,
-        _LARGER: sum(n for kind, *_, n, _ in rows if kind == "small"),
-    }
+    saved = {_LONGER: 0, _NEGATIVE: 0}
+    if operation in _LARGER:
+        saved[_LARGER[operation]] = sum(n for kind, *_, n, _ in rows if kind == "small")
     for row in digest.answer["asked"] if operation in ("lookup", "getattr") else ():
         if row["operation"] == operation and row["most"] and here(row["most"][0][0]):
             saved[_NEGATIVE if row["negative"] else _LONGER] += row["saved"][0]
@@ -1117,6 +1130,8 @@ def _small_requests(digest: Digest) -> Iterator[Finding]:
         if not requests or not digest.counts(code, ns):
             continue
         place = digest.place_of_class("small", [row["operation"]])
+        nodes = (digest.answer["nodes"][node] for node, _ in row["files"])
+        connection = next((connection for connection, _ in nodes), None)
         yield _finding(
             digest,
             code,
@@ -1129,7 +1144,7 @@ def _small_requests(digest: Digest) -> Iterator[Finding]:
                 "size_bytes": size,
             },
             callers=digest.callers_of_class("small", [row["operation"]]),
-            fix=_LARGER,
+            fix=_read_ahead(digest, connection, row["operation"]) or _LARGER[row["operation"]],
             more=digest.command("stages", "--by", "size", row["operation"]),
         )
 
@@ -1265,7 +1280,7 @@ def _errors(digest: Digest) -> Iterator[Finding]:
         name = error_name(-number)
         of = digest.operations[operation][0]
         in_vain = name == "EINTR" and digest.ns(Code.INTERRUPTED.value)
-        if name in _EXPECTED or in_vain or operation in _WOULD_WAIT.get(name, ()):
+        if -number in _EXPECTED or in_vain or operation in _WOULD_WAIT.get(name, ()):
             continue
         if requests < threshold(code.value, "least_requests"):
             continue

@@ -364,8 +364,12 @@ def test_a_finding_names_all_operations_that_it_is_about(rule: Any) -> None:
         ({"asked": [asked("lookup", 1000, 40, 960)]}, "entry_timeout"),
         ({"asked": [asked("lookup", 1000, 400, 600, negative=True)]}, "negative_timeout"),
         (
-            {"class_places": [("small", "lookup", 0, 900, 9), ("needed", "lookup", 0, 100, 9)]},
-            "larger",
+            {"class_places": [("small", "read", 0, 900, 9), ("needed", "read", 0, 100, 9)]},
+            "read larger blocks",
+        ),
+        (
+            {"class_places": [("small", "write", 0, 900, 9), ("needed", "write", 0, 100, 9)]},
+            "writeback cache",
         ),
         # Looks like it: few could be saved, others' requests could, another mount's.
         ({"asked": [asked("lookup", 1000, 600, 400)]}, ""),
@@ -375,10 +379,11 @@ def test_a_finding_names_all_operations_that_it_is_about(rule: Any) -> None:
 )
 def test_slow_requests_that_need_not_be_made(rule: Any, parts: dict[str, Any], fix: str) -> None:
     """The time is the daemon's wait, and most of it could be saved."""
-    places = [("lookup", 0, 1000, 900 * MS)]
-    slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", places=places)
     needed = [("needed", "lookup", 0, 1000, 100 * MS)]
-    given = {"class_places": needed, "operations": [("lookup", (1000, 1000 * MS, 0))], **parts}
+    (_, operation, *_), *_ = parts.get("class_places", needed)
+    places = [(operation, 0, 1000, 900 * MS)]
+    slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", places=places)
+    given = {"class_places": needed, "operations": [(operation, (1000, 1000 * MS, 0))], **parts}
     finding = rule(causes=[slept], **given).findings[0]
     assert finding.reason.code == Code.DAEMON_SLEEPS
     assert (fix in finding.reason.fix) if fix else not finding.reason.fix
@@ -707,8 +712,31 @@ def test_small_requests(rule: Any) -> None:
     result = rule(transfers=[transfers(512)], **parts)
     assert codes(result) == ["small_requests"]
     assert result.findings[0].reason.figures["size_bytes"] == 512
+    assert "direct_io" in result.findings[0].reason.fix
     assert codes(rule(transfers=[transfers(131072)], **parts)) == []
     assert codes(rule(transfers=[transfers(512, sequential=100)], **parts)) == []
+    # Callers read more at a time, but the mount allows no larger requests.
+    nodes = [(45, ("file", True))]
+    for limit, fix in ((4096, "max_read=BYTES"), (65536, "direct_io")):
+        mount = fusetools.session.TracedMount("/m", 45, daemon_pid=DAEMON)
+        MOUNTS.append((replace(mount, limits={"max_read": limit}),))
+        result = rule(transfers=[transfers(4096)], nodes=nodes, **parts)
+        assert fix in result.findings[0].reason.fix
+
+
+def test_the_function_that_waits_is_named_if_its_name_tells_something(rule: Any) -> None:
+    start = [("__libc_start_main", "/lib/libc.so.6", False), ("_start", "/usr/bin/fs", False)]
+    busy = [
+        *start,
+        ("sqlite3_step", "/lib/libsqlite3.so.0", False),
+        ("[libsqlite3.so.0]", "/lib/libsqlite3.so.0", False),
+        ("usleep", "/lib/libc.so.6", False),
+    ]
+    own = [*busy[:2], ("load", "/usr/bin/fs", False), *busy[2:]]
+    for frames, name in ((start, None), (busy, "sqlite3_step"), (own, "load")):
+        slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", own=frames)
+        (finding,) = rule(causes=[slept]).findings
+        assert finding.reason.subject.get("function") == name
 
 
 def test_read_again(rule: Any) -> None:
@@ -747,7 +775,9 @@ def test_errors(rule: Any) -> None:
     found = rule(operations=operations, errors=[("open", -5, (12, 100 * MS, 12))])
     assert codes(found) == ["errors_frequent"]
     assert found.findings[0].reason.subject["error"] == "EIO"
-    assert codes(rule(operations=operations, errors=[("open", -2, (12, 100 * MS, 12))])) == []
+    for expected in (errno.ENOENT, errno.ENOTSUP, errno.ERANGE):
+        found = rule(operations=operations, errors=[("open", -expected, (12, 100 * MS, 12))])
+        assert codes(found) == []
     assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
 
 
