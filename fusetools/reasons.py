@@ -1370,7 +1370,12 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.FILE_LOCKS: (
         "{time_share} of the callers' waiting is for file locks",
-        lambda words: f"{_each(words)}: setlkw, which is answered once the lock is free",
+        lambda words: (
+            f"{words.counted('calls', 'call')} of {words['syscall']}, until other callers released "
+            "theirs; the kernel keeps these locks, without the daemon"
+            if "syscall" in words
+            else f"{_each(words)}: setlkw, which is answered once the lock is free"
+        ),
     ),
     Code.INTERRUPTED: (
         "{time_share} of the callers' waiting is in vain: {signal} interrupted {operation}",

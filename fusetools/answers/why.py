@@ -607,6 +607,8 @@ _OUTSIDE = {
     "blocked": Code.CALLERS_BLOCKED,
 }
 
+_LOCKING = ("flock", "fcntl")  # system calls that wait for other callers' locks of a file
+
 # Sleeps of the daemon
 
 
@@ -874,8 +876,11 @@ def _outside(digest: Digest) -> Iterator[Finding]:
     groups: dict[tuple[Code, int | None], list[core.native.Cause]] = defaultdict(list)
     for cause in digest.causes:
         if cause["what"] == "outside" and cause["how"] in _OUTSIDE:
-            limited = cause in digest.limited
-            code = Code.BACKGROUND_LIMIT if limited else _OUTSIDE[cause["how"]]
+            code = _OUTSIDE[cause["how"]]
+            if cause in digest.limited:
+                code = Code.BACKGROUND_LIMIT
+            elif code == Code.CALLERS_BLOCKED and cause["syscall"] in _LOCKING:
+                code = Code.FILE_LOCKS
             groups[code, cause["connection"]].append(cause)
     for (code, connection), causes in groups.items():
         ns = sum(cause["ns"] for cause in causes)

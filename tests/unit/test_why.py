@@ -22,7 +22,7 @@ from fusetools.answers.why import _UNANSWERED, RULES
 from fusetools.host.limits import unlimited
 from fusetools.reasons import Code, Reason, Value
 from fusetools.render.text.stages import render as stages_text
-from fusetools.render.text.why import render
+from fusetools.render.text.why import first, render
 from fusetools.results.compare import Compared, Figures, Group, Measure
 from fusetools.results.diff import Difference, Differences, Side
 from fusetools.results.facts import Facts
@@ -439,13 +439,21 @@ def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
     parts = {"causes": [cause("passing", 100 * MS)], "waited": (1000, 100 * MS)}
     result = rule(seconds=10.0, processes=processes, **parts)
     assert result.longest_ns == 90 * MS
-    remark = "no process waited for longer than 90.0 ms, 0.9 % of the 10.0 s recorded"
+    remark = (
+        "callers waited for the mount 100 ms in all, 1.0 % of the 10.0 s recorded: the rest of the "
+        "time passed elsewhere"
+    )
     assert remark in " ".join(render(result).split())
-    assert "no process waited" not in render(rule(seconds=0.1, processes=processes, **parts))
+    assert remark in " ".join(" ".join(first(result)).split())
+    assert "elsewhere" not in render(rule(seconds=0.1, processes=processes, **parts))
+    # One after the other, each waited for a small part of the recording, but of all its own time.
+    row = {"causes": [cause("passing", 900 * MS)], "waited": (1000, 900 * MS)}
+    many = [(pid, 10, 9 * MS) for pid in range(100)]
+    assert "elsewhere" not in render(rule(seconds=1.0, processes=many, **row))
     # With findings, too.
     slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep")
-    assert "no process waited" in render(rule(seconds=10.0, causes=[slept]))
-    assert "no process waited" not in render(rule(seconds=1.5, causes=[slept]))
+    assert "elsewhere" in render(rule(seconds=10.0, causes=[slept]))
+    assert "elsewhere" not in render(rule(seconds=1.5, causes=[slept]))
 
 
 def test_a_directory(rule: Any) -> None:
@@ -833,6 +841,11 @@ def test_waits_for_file_locks(rule: Any) -> None:
     assert codes(found) == ["file_locks"] and found.findings[0].share == 0.7
     figures = found.findings[0].reason.figures
     assert (figures["requests"], figures["of"]) == (3, 4)
+    # The daemon is not asked.
+    wait = cause("outside", 400 * MS, how="other", syscall="flock", places=[], n=11)
+    found = rule(causes=[wait, cause("passing", 600 * MS)])
+    assert codes(found) == ["file_locks"] and found.findings[0].share == 0.4
+    assert "11 calls of flock, until other callers released theirs" in found.findings[0].reason.text
 
 
 def test_the_recording_comes_last(rule: Any) -> None:

@@ -8,7 +8,7 @@ from fusetools.render.text.footer import footer, ways_out
 from fusetools.render.text.layout import lines, prose
 from fusetools.results.why import Finding, Why
 
-# Share of the recording below which a caller's waits are worth a remark: its time goes elsewhere.
+# Share of the recording below which all waits together are worth a remark: its time goes elsewhere.
 SMALL = 0.2
 
 
@@ -27,8 +27,8 @@ def findings(result: Why) -> list[str]:
         output += [""] * bool(output) + _finding(f"{number}. ", finding)
     if not output:
         return quiet(result)
-    if rarely := _rarely(result):
-        output += ["", *prose(f"no process waited for longer than {rarely}", rest="  ")]
+    if remark := _elsewhere(result):
+        output += ["", *prose(remark, rest="  ")]
     return output
 
 
@@ -36,30 +36,36 @@ def first(result: Why) -> list[str]:
     """Return the most important finding, or that there is none."""
     if not result.findings:
         return quiet(result)
-    return prose(sentence(result.findings[0]), rest="  ")
+    remark = _elsewhere(result)
+    return prose(sentence(result.findings[0]), rest="  ") + prose(remark, rest="  ") * bool(remark)
 
 
 def quiet(result: Why) -> list[str]:
     """Return that nothing was found, and what was looked at."""
     if not result.requests:
         return ["no requests that a caller waited for"]
+    remark = _elsewhere(result)
     text = (
         f"nothing stands out: callers waited {duration(result.waited_ns)} for "
         f"{plural(result.requests, 'request')}; {share(result.ordinary_share, 1)} of it is the "
         f"usual work of requests; looked for {plural(len(result.looked), 'kind')} of causes"
     )
-    if rarely := _rarely(result):
-        text += f"; no process waited for longer than {rarely}"
-    return prose(text, rest="  ")
+    return prose(text, rest="  ") + prose(remark, rest="  ") * bool(remark)
 
 
-def _rarely(result: Why) -> str:
-    """Return the longest wait of a process, if it is a small part of the recording; else ""."""
+def _elsewhere(result: Why) -> str:
+    """Return that most time passed without the mount, "" if it did not, or may not have.
+
+    A process that waits for a small part of the recording may have run for that part only.
+    """
     whole = result.facts.seconds * 1e9
-    if not whole or result.longest_ns > SMALL * whole:
+    if not whole or result.waited_ns > SMALL * whole:
         return ""
-    part = share(result.longest_ns / whole, 1)
-    return f"{duration(result.longest_ns)}, {part} of the {result.facts.seconds:.1f} s recorded"
+    part = share(result.waited_ns / whole, 1)
+    return (
+        f"callers waited for the mount {duration(result.waited_ns)} in all, {part} of the "
+        f"{result.facts.seconds:.1f} s recorded: the rest of the time passed elsewhere"
+    )
 
 
 def sentence(finding: Finding) -> str:
