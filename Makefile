@@ -85,13 +85,15 @@ PYTEST = $(WITHIN) $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations
 OF_KERNELS := live or filesystems or vm
 NOTED := --failed=target/failed.txt
 
-# Tests that record wait more than they compute: the rest uses the CPUs meanwhile. Second runs wait
-# for the lock: they are alone. The output ends with all failures, also those of flaky tests.
+# Tests that record wait more than they compute: the rest uses the CPUs meanwhile, at a low priority. The
+# scheduler divides the CPUs among sessions first (autogroup, sched(7)): nice alone gave the rest half of them.
+# Second runs wait for the lock: they are alone. The output ends with all failures, also those of flaky tests.
 test: install-tests samples compiled $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json target/failed.txt
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
-	setsid nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
+	setsid sh -c '{ echo 10 >/proc/self/autogroup; } 2>/dev/null; exec "$$@"' sh \
+	    nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
 	  good=0; $(PYTEST) $(NOTED) -m '$(OF_KERNELS)' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \

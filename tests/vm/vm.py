@@ -43,6 +43,7 @@ READY = b"vm-init: ready"
 LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
 PATIENCE = 400.0  # limit in seconds of CPU time that a command may take
 WAITING = 700.0  # limit in seconds of a command; twice that is less than a test's limit
+NICE = 5  # of a guest, between what records on this host and the pure tests (Makefile)
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 # CPU features that cost an emulator a quarter of its time, and that no test needs. A CPU with erms
 # copies at once what the emulator copies byte by byte.
@@ -367,7 +368,7 @@ class Machine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=mounts.end_with_the_test,
+                preexec_fn=_prepare,
             )
 
     def run(self, folder: Path, timeout: float) -> tuple[int, bool]:
@@ -423,6 +424,12 @@ class Machine:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.initramfs.unlink(missing_ok=True)
+
+
+def _prepare() -> None:
+    """A guest computes, while tests that record on this host wait: these go first."""
+    mounts.end_with_the_test()
+    os.nice(NICE)
 
 
 def _forked() -> str:
