@@ -188,7 +188,7 @@ def test_every_damage_ends_in_an_error_or_a_salvage(tmp_path: Path) -> None:
     data = recording.read_bytes()
     start, size = struct.unpack_from("<QQ", data, 40)
     features = start + size
-    places = [*range(0, 400, 8), *range(start, start + 3000, 24), *range(features, len(data), 64)]
+    places = [*range(0, 400, 8), *range(start, start + 3000, 48), *range(features, len(data), 128)]
     values = [b"\0" * 8, b"\xff" * 8, struct.pack("<Q", 1), struct.pack("<Q", 1 << 31)]
     merged = refused = 0
     for place in places:

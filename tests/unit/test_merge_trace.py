@@ -18,7 +18,9 @@ from fusetools import _core, errors
 from fusetools.record import manual_merge
 
 RECORDINGS = {name: str(Path(path).parent) for name, path in merge.RECORDINGS.items()}
-TRACES = [*((name, "trace.dat") for name in RECORDINGS), ("7.2", "trace-funcgraph-args.dat")]
+# Without the large one, whose kernel is another one's.
+SMALL = [name for name in RECORDINGS if name != "cernvmfs"]
+TRACES = [*((name, "trace.dat") for name in SMALL), ("7.2", "trace-funcgraph-args.dat")]
 
 needs_trace_cmd = pytest.mark.skipif(shutil.which("trace-cmd") is None, reason="no trace-cmd here")
 
@@ -101,7 +103,7 @@ def test_every_event_is_as_trace_cmd_reads_it(name: str, file: str, tmp_path: Pa
 
 
 @merge.needs_perf
-@pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "cernvmfs"])
+@pytest.mark.parametrize("name", SMALL)
 def test_every_event_is_in_the_stored_report(name: str, tmp_path: Path) -> None:
     merged = tmp_path / "merged.data"
     inputs = [unpack(name, "perf.data", tmp_path), unpack(name, "trace.dat", tmp_path)]
@@ -201,7 +203,7 @@ def test_a_damaged_trace_gives_an_error_or_what_is_left(tmp_path: Path) -> None:
     # The first page of events, and one in the middle.
     start = len(data) - 22 * 4096
     for page in (start, start + 9 * 4096):
-        for offset in range(0, 256, 4):
+        for offset in range(0, 128, 4):
             for value in (b"\xff" * 4, b"\0" * 4, b"\x1d\0\0\0"):
                 place = page + offset
                 dat.write_bytes(data[:place] + value + data[place + 4 :])

@@ -336,7 +336,7 @@ HOSTILE = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(HOSTILE)
 def test_any_session_gives_figures_or_an_error(fake: Fake, run: Invoke, session: object) -> None:
     fake(replace(cvmfs_like(), session=json.dumps(session), events=CERNVMFS))

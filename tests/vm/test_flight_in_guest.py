@@ -17,6 +17,9 @@ pytestmark = pytest.mark.vm
 FILE = "/run/mount/dir-00/file-000"
 
 
+# On one kernel tests/live/test_flight_live.py proves it, and `top` in test_stuck_in_guest.py that
+# kprobes are read while they are recorded.
+@pytest.mark.usefixtures("campaign")
 def test_a_slow_request_one_that_hangs_and_a_snap(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:

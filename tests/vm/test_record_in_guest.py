@@ -61,42 +61,18 @@ def test_shared_probes_stay_while_somebody_records_them(
     assert (tmp_path / "left").read_text() == ""
 
 
-def test_a_stripped_daemon_on_a_host_without_cgroups(
-    guest: vm.Guest, tools: Path, tmp_path: Path
+def test_recordings_of_a_stripped_daemon_on_a_host_without_cgroups(
+    guest: vm.Guest, tools: Path, tmp_path: Path, all_kernels: bool
 ) -> None:
-    workload = f"{SAMPLES}/workload stat 31 /run/mount/dir-00/file-000"
-    guest(
-        f"""set -e
+    """They go through an ftrace instance, and are complete; it is removed afterwards."""
+    # On one kernel test_kernel_in_guest.py makes the one with stacks.
+    details = DETAILS if all_kernels else DETAILS[:1]
+    # The daemon's table, which its library exports, names the callbacks.
+    script = f"""set -e
         {mount(build="stripped")}
         export PATH={tools}:$PATH
         umount /sys/fs/cgroup
-        {FUSETOOLS} record --dry-run -- {workload} > without-names
-        {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
-        {LEFT}"""
-    )
-    # The table that its library exports names the callbacks.
-    names = (tmp_path / "without-names").read_text()
-    assert "cvmfs_lookup" in names and "is stripped" not in names
-    # The workload is recognized by its threads' numbers.
-    assert "no cgroup can be made" not in (tmp_path / "said").read_text()
-    replies = counts(tmp_path / "perf.data", "daemon")
-    expected = Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
-    # With libfuse's handlers, if their table is found.
-    assert +replies == expected + Counter(do_lookup=2 * 31, do_getattr=31)
-    assert (tmp_path / "left").read_text() == ""
-
-
-def test_recordings_of_an_ftrace_instance_are_complete(
-    guest: vm.Guest, tools: Path, tmp_path: Path, all_kernels: bool
-) -> None:
-    """Without function_graph, events without a stack go through it; it is removed afterwards."""
-    script = f"""set -e
-        {mount()}
-        export PATH={tools}:$PATH
-        {OWN}"""
-    # On one kernel test_kernel_in_guest.py makes the one with stacks.
-    details = DETAILS if all_kernels else DETAILS[:1]
-    script += f"""
+        {OWN}
         {FUSETOOLS} record --backend kprobe --dry-run -- true > plan"""
     for detail in details:
         record = f"{FUSETOOLS} record --backend kprobe --detail {detail} -o {detail}.data"
@@ -105,13 +81,20 @@ def test_recordings_of_an_ftrace_instance_are_complete(
         {record} -- {SAMPLES}/workload mixed --processes 2 --few /run/mount \
           > workload.json 2> {detail}.said
         own {detail}.after"""
-    guest(f"{script}\n{LEFT}\nls {TRACING}/instances >> left")
+    # As it was: the guest stays.
+    guest(
+        f"{script}\nmount -t cgroup2 cgroup /sys/fs/cgroup\n{LEFT}\nls {TRACING}/instances >> left"
+    )
     assert (tmp_path / "left").read_text() == ""
-    assert "by ftrace" in (tmp_path / "plan").read_text()
+    plan = (tmp_path / "plan").read_text()
+    assert "by ftrace" in plan and "cvmfs_lookup" in plan and "is stripped" not in plan
     for detail in details:
+        # The workload is recognized by its threads' numbers.
+        said = (tmp_path / f"{detail}.said").read_text()
+        assert "no cgroup can be made" not in said
         called = own(tmp_path, detail)
         data = tmp_path / f"{detail}.data"
-        assert +counts(data, "daemon") == +called, (tmp_path / f"{detail}.said").read_text()
+        assert +counts(data, "daemon") == +called, said
         events = script_events(tools, data)
         for name, count in called.items():
             assert (events[f"fuse_daemon:{name}"], events[f"fuse_daemon:{name}__return"]) == (
