@@ -30,8 +30,8 @@ import fusetools
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
 
 # A longer run of each (docs/design/flight-recorder.md).
-TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "2"))
-SNAPS = int(os.environ.get("FUSETOOLS_FLIGHT_SNAPS", "6"))
+TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "1"))
+SNAPS = int(os.environ.get("FUSETOOLS_FLIGHT_SNAPS", "5"))
 FLAT = 3 << 20  # bytes between the minimum and the maximum size, once a fifth is written
 FULL = 3000  # calls of 0.5 ms, whose events fill buffers of 4 MiB on two CPUs several times
 F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
