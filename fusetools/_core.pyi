@@ -554,7 +554,8 @@ class Why(Answer):
     recording: int
     operations: Sequence[tuple[str, _Total]]
     asynchronous: Sequence[tuple[str, _Total]]
-    errors: Sequence[tuple[str, int, _Total]]
+    errors: Sequence[tuple[str, int, bool, _Total]]  # operation, error, whether nobody waited
+    refused: Sequence[tuple[str, str, int]]  # operation, system call, calls that failed with EIO
     fates: Sequence[tuple[str, _Total]]
     calls: Sequence[tuple[str, str, _Total]]
     processes: Sequence[tuple[int, int, int]]

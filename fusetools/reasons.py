@@ -196,6 +196,7 @@ class Code(str, Enum):
     READ_AGAIN = "read_again"
     STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
     ERRORS_FREQUENT = "errors_frequent"
+    CONTENT_REFUSED = "content_refused"
     UNANSWERED = "unanswered"
     RECORDING_DISTURBS = "recording_disturbs"
 
@@ -505,6 +506,15 @@ def _took_longest(words: Words) -> str:
         if failed and 2 * failed >= figures["calls"]:
             text += f" ({'all' if failed == figures['calls'] else words['failed']} failed)"
     return text
+
+
+def _returned_later(words: Words) -> str:
+    """Say who gets the error of requests in the background, or that nobody does."""
+    if words.get("place") != "background":
+        return ""
+    if words["operation"] == "write":
+        return "in the background: a later write, fsync or close of the file returns it"
+    return "in the background: no caller waited for them"
 
 
 def _mounting(words: Words) -> str:
@@ -1445,7 +1455,14 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"{words['requests']} of {words.counted('of', words['operation'] + ' request')} fail "
             f"with {words['error']}"
         ),
-        "",
+        _returned_later,
+    ),
+    Code.CONTENT_REFUSED: (
+        lambda words: (
+            f"{words['syscall']} failed with EIO {words.counted('calls', 'time')} though "
+            f"{words['operation']} was answered without an error"
+        ),
+        "the kernel refused what the answer contained (attributes, size, type, node)",
     ),
     Code.UNANSWERED: (
         lambda words: f"{words['requests']} of {words.counted('of', 'request')} {_fate(words)}",

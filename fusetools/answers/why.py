@@ -1281,9 +1281,10 @@ def _mounted_late(digest: Digest) -> Iterator[Finding]:
 def _errors(digest: Digest) -> Iterator[Finding]:
     """Find operations that fail often, with errors that no program expects."""
     code = Code.ERRORS_FREQUENT
-    for operation, number, (requests, ns, _) in digest.answer["errors"]:
+    asynchronous = dict(digest.answer["asynchronous"])
+    for operation, number, background, (requests, ns, _) in digest.answer["errors"]:
         name = error_name(-number)
-        of = digest.operations[operation][0]
+        of = (asynchronous if background else digest.operations)[operation][0]
         in_vain = name == "EINTR" and digest.ns(Code.INTERRUPTED.value)
         if -number in _EXPECTED or in_vain or operation in _WOULD_WAIT.get(name, ()):
             continue
@@ -1295,8 +1296,21 @@ def _errors(digest: Digest) -> Iterator[Finding]:
             digest,
             code,
             0,
-            {"operation": operation, "error": name},
+            {"operation": operation, "error": name, "place": "background" if background else ""},
             {"requests": requests, "of": of, "failed_ns": ns},
+            more=digest.command("errors", operation),
+        )
+
+
+def _content_refused(digest: Digest) -> Iterator[Finding]:
+    """Find answers whose content the kernel refused: a defect of the daemon, however rare."""
+    for operation, syscall, calls in digest.answer["refused"]:
+        yield _finding(
+            digest,
+            Code.CONTENT_REFUSED,
+            0,
+            {"operation": operation, "syscall": syscall},
+            {"calls": calls},
             more=digest.command("errors", operation),
         )
 
@@ -1354,6 +1368,7 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.READ_AGAIN,), _read_again),
     ((Code.STAT_FOR_EACH_ENTRY,), _stat_for_each_entry),
     ((Code.ERRORS_FREQUENT,), _errors),
+    ((Code.CONTENT_REFUSED,), _content_refused),
     ((Code.UNANSWERED,), _unanswered),
     ((Code.RECORDING_DISTURBS,), _recording),
 )

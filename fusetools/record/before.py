@@ -1,4 +1,4 @@
-"""What a workload does before what it uses is mounted: its system calls, summed by process.
+"""System calls of a workload before what it uses is mounted, summed by process.
 
 The mount is recorded from when it is there; it takes long to come where its daemon closes a million
 descriptors, or waits for a server. perf writes to a pipe, and nothing to a disk.

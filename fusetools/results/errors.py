@@ -96,12 +96,14 @@ class Interrupts(NamedTuple):
 
 class Contradicted(NamedTuple):
     """System calls that failed with ``error``, though their last request, of ``operation``, was
-    answered without an error. EIO: the kernel refused what the answer contained."""
+    answered without an error. ``earlier``: requests in the background had been answered with it.
+    Otherwise EIO: the kernel refused what the answer contained."""
 
     syscall: str
     error: str
     operation: str
     calls: int
+    earlier: bool
 
 
 @dataclass(frozen=True, repr=False)

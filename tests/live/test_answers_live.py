@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import pytest
 from mounts import HANGS, mount_entry
+from passed import Passed
 from recording import run
 from script import needs_perf
 
@@ -84,7 +85,48 @@ def test_refused_content_is_contradicted(recorder: Recorder, kind: str) -> None:
     script = "for i in 1 2 3; do stat {m}/file$i; done; stat {m}/none; true"
     recording, _ = recorder(script, "--content", kind)
     (row,) = recording.errors().contradicted
-    assert (row.error, row.operation, row.calls) == ("EIO", "lookup", 3)
+    assert (row.error, row.operation, row.calls, row.earlier) == ("EIO", "lookup", 3, False)
+    (finding,) = [f for f in recording.why().findings if f.reason.code == Code.CONTENT_REFUSED]
+    assert finding.reason.subject["operation"] == "lookup" and finding.reason.figures["calls"] == 3
+
+
+@pytest.fixture
+def small(samples: Path, tmp_path: Path) -> Iterator[Passed]:
+    """A file system of 1 MiB that is written through the writeback cache."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], check=True)
+    passed = None
+    try:
+        passed = Passed(samples, disk, "--writeback")
+        yield passed
+    finally:
+        if passed:
+            passed.clean()
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_errors_of_writes_in_the_background_are_returned_later(
+    small: Passed, tmp_path: Path
+) -> None:
+    needs_perf()
+    output = tmp_path / "perf.data"
+    script = f"dd if=/dev/zero of={small.path}/f bs=64k count=40; true"
+    done = run("record", "--mount", small.path, "-o", output, "--", "sh", "-c", script)
+    assert "No space left on device" in done.stderr
+    recording = fusetools.open(output)
+    (row,) = recording.errors().contradicted
+    assert (row.syscall, row.error, row.earlier) == ("close", "ENOSPC", True)
+    (finding,) = [f for f in recording.why().findings if f.reason.code == Code.ERRORS_FREQUENT]
+    assert finding.reason.subject == {
+        "operation": "write",
+        "error": "ENOSPC",
+        "place": "background",
+    }
+    assert (
+        finding.reason.figures["requests"]
+        == {name: n for o in recording.errors().operations for name, n in o.errors}["ENOSPC"]
+    )
 
 
 def test_dropped_requests_are_no_work(recorder: Recorder) -> None:

@@ -172,6 +172,8 @@ OTHERWISE: tuple[tuple[Code, Mapping[str, Value], str], ...] = (
     (Code.SLOW_DISK, {"how": "page", "place": "mount"}, ""),
     (Code.SLOW_DISK, {"below": "/data/cache/a1", "disk": "/data (ext4, /dev/vdb)"}, ""),
     (Code.SLOW_DISK, {"disk": "/data (ext4, /dev/vdb)"}, ""),
+    (Code.ERRORS_FREQUENT, {"place": "background"}, ""),
+    (Code.ERRORS_FREQUENT, {"place": "background", "operation": "write"}, ""),
     (Code.CPU_QUOTA, {"whose": "workload"}, ""),
     (Code.CPU_TAKEN, {"whose": "workload"}, ""),
 )

@@ -131,6 +131,7 @@ EMPTY: dict[str, Any] = {
     "operations": [("read", (1000, 1000 * MS, 0))],
     "asynchronous": [],
     "errors": [],
+    "refused": [],
     "fates": [],
     "calls": [],
     "processes": [(PID, 1000, 1000 * MS)],
@@ -392,7 +393,7 @@ def test_slow_requests_that_need_not_be_made(rule: Any, parts: dict[str, Any], f
 
 def test_eagain_is_expected_only_where_a_call_may_not_wait(rule: Any) -> None:
     def found(operation: str) -> list[str]:
-        rows = [(operation, -errno.EAGAIN, (500, 500 * MS, 500))]
+        rows = [(operation, -errno.EAGAIN, False, (500, 500 * MS, 500))]
         operations = [(operation, (1000, 1000 * MS, 500))]
         return codes(rule(errors=rows, operations=operations, causes=[cause("passing", MS)]))
 
@@ -780,13 +781,30 @@ def test_lookups_of_a_list(rule: Any) -> None:
 
 def test_errors(rule: Any) -> None:
     operations = [("open", (100, 1000 * MS, 12))]
-    found = rule(operations=operations, errors=[("open", -5, (12, 100 * MS, 12))])
+    found = rule(operations=operations, errors=[("open", -5, False, (12, 100 * MS, 12))])
     assert codes(found) == ["errors_frequent"]
     assert found.findings[0].reason.subject["error"] == "EIO"
     for expected in (errno.ENOENT, errno.ENOTSUP, errno.ERANGE):
-        found = rule(operations=operations, errors=[("open", -expected, (12, 100 * MS, 12))])
+        found = rule(operations=operations, errors=[("open", -expected, False, (12, 100 * MS, 12))])
         assert codes(found) == []
-    assert codes(rule(operations=operations, errors=[("open", -5, (4, 100 * MS, 4))])) == []
+    assert codes(rule(operations=operations, errors=[("open", -5, False, (4, 100 * MS, 4))])) == []
+
+
+def test_errors_in_the_background(rule: Any) -> None:
+    rows = [("write", -errno.ENOSPC, True, (60, 0, 0))]
+    found = rule(asynchronous=[("write", (100, 50 * MS, 0))], errors=rows)
+    assert codes(found) == ["errors_frequent"]
+    reason = found.findings[0].reason
+    assert (reason.figures["requests"], reason.figures["of"]) == (60, 100)
+    assert "a later write, fsync or close of the file returns it" in reason.text
+    rows = [("read", -errno.EIO, True, (60, 0, 0))]
+    found = rule(asynchronous=[("read", (100, 50 * MS, 0))], errors=rows)
+    assert "no caller waited for them" in found.findings[0].reason.text
+
+
+def test_refused_content(rule: Any) -> None:
+    found = rule(refused=[("lookup", "statx", 2)])
+    assert codes(found) == ["content_refused"] and found.findings[0].share == 0
 
 
 @pytest.mark.parametrize("fate", _UNANSWERED)
@@ -822,7 +840,7 @@ def test_requests_that_were_sent_twice(rule: Any) -> None:
 def test_requests_that_signals_ended(rule: Any) -> None:
     places = [("lookup", 0, 40, 800 * MS)]
     vain = cause("interrupted", 800 * MS, signal=14, places=places)
-    errors = [("lookup", -4, (40, 800 * MS, 40))]
+    errors = [("lookup", -4, False, (40, 800 * MS, 40))]
     operations = [("lookup", (50, 1000 * MS, 40))]
     found = rule(causes=[vain], errors=errors, operations=operations)
     # Their error is no finding of its own.

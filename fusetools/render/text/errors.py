@@ -102,7 +102,9 @@ def contradicted(result: Errors) -> list[str]:
     for c in result.contradicted:
         calls = f"{printable(c.syscall)} failed with {c.error} {plural(c.calls, 'time')}"
         why = "the kernel itself refused the call"
-        if c.error == "EIO":
+        if c.earlier:
+            why = "requests in the background, such as writes, had been answered with it before"
+        elif c.error == "EIO":
             why = "the kernel refused what the answer contained (attributes, size, type, node)"
         notes.append(f"{calls} though {c.operation} was answered without an error: {why}")
     return notes

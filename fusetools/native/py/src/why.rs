@@ -134,7 +134,8 @@ struct Answer<'a> {
     recording: u64,
     operations: Vec<(&'static str, Sums)>,
     asynchronous: Vec<(&'static str, Sums)>,
-    errors: Vec<(&'static str, i32, Sums)>,
+    errors: Vec<(&'static str, i32, bool, Sums)>,
+    refused: Vec<(&'static str, String, u64)>,
     fates: Vec<(&'static str, Sums)>,
     calls: Vec<(&'static str, String, Sums)>,
     processes: Vec<(i32, u64, u64)>,
@@ -176,6 +177,8 @@ pub fn why<'py>(
     let mut errors: Vec<_> = why.errors.iter().collect();
     errors.sort_by_key(|(key, total)| (std::cmp::Reverse(total.ns), **key));
     let errors = errors.into_iter().take(MOST);
+    let mut refused: Vec<_> = why.refused.iter().collect();
+    refused.sort_by_key(|(key, calls)| (std::cmp::Reverse(**calls), **key));
     let mut fates: Vec<_> = why.fates.iter().collect();
     fates.sort_by_key(|(name, total)| (std::cmp::Reverse(total.ns), **name));
     let mut calls: Vec<_> = why.calls.iter().collect();
@@ -194,7 +197,15 @@ pub fn why<'py>(
         operations: by_operation(&why.operations),
         asynchronous: by_operation(&why.asynchronous),
         errors: errors
-            .map(|((operation, error), total)| (operation.name(), *error, sums(total)))
+            .map(|((operation, error, background), total)| {
+                (operation.name(), *error, *background, sums(total))
+            })
+            .collect(),
+        refused: refused
+            .into_iter()
+            .map(|((operation, number), calls)| {
+                (operation.name(), why.arch().syscall(*number), *calls)
+            })
             .collect(),
         fates: fates
             .into_iter()

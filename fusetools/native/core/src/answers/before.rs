@@ -28,7 +28,7 @@ pub struct Summed {
     pub total: u64,
 }
 
-/// What a process did. Times in ns.
+/// A process's system calls and waits. Times in ns.
 #[derive(Clone, Debug, Serialize)]
 pub struct Process {
     pub pid: i32,
@@ -236,7 +236,7 @@ impl Before {
     }
 }
 
-/// Whether a system call's result is an error (include/linux/err.h, MAX_ERRNO).
+/// Return whether a system call's result is an error (include/linux/err.h, MAX_ERRNO).
 fn is_error(result: u64) -> bool {
     (-4095..0).contains(&(result as i64))
 }

@@ -20,10 +20,12 @@ pub struct Outcomes {
     pub dropped: FxHashMap<Operation, Kept>,
     /// Aborted requests, by who did it.
     pub aborted: FxHashMap<Aborter, u64>,
-    /// Failed system calls whose last request was answered without an error: call, error, operation.
-    pub contradicted: FxHashMap<(u64, u32, Operation), u64>,
+    /// Failed system calls whose last request was answered without an error: call, error, operation, and whether requests
+    /// in the background had been answered with that error.
+    pub contradicted: FxHashMap<(u64, u32, Operation, bool), u64>,
     /// Requests whose callers got signals while they waited, by operation, caller's name and first signal.
     pub interrupts: FxHashMap<(Operation, String, u32), Interrupts>,
+    results: Results,
     arch: Arch,
     daemons: FxHashSet<i32>,
     pids: Vec<i32>,
@@ -45,6 +47,7 @@ impl Outcomes {
             aborted: FxHashMap::default(),
             contradicted: FxHashMap::default(),
             interrupts: FxHashMap::default(),
+            results: Results::default(),
             arch,
             daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
             pids: filters.pids.clone(),
@@ -71,7 +74,7 @@ impl Kept {
     }
 }
 
-/// Maximum number of requests whose numbers are kept, of aborters, and of kinds of contradicted calls.
+/// Maximum number of requests whose numbers are kept; of aborters, of kinds of contradicted calls, and of errors.
 const SOME: usize = 5;
 const MOST: usize = 1 << 10;
 
@@ -139,12 +142,24 @@ impl Outcome {
     }
 }
 
-impl Outcomes {
-    /// Compare the result of the caller's system call with the answer to its last request.
-    fn contradict(&mut self, known: &Known<'_>) {
-        let story = known.story;
+/// Compares the results of callers' system calls with the answers to their last requests.
+#[derive(Default)]
+pub(crate) struct Results {
+    /// Errors of requests that no caller waited for, by connection. The kernel keeps those of writes for a later call
+    /// (mapping_set_error, file_check_and_advance_wb_err in mm/filemap.c): close, fsync, write.
+    background: FxHashSet<(u64, u32)>,
+}
+
+impl Results {
+    /// Return the error of a system call whose last request, this one, was answered without an error; and whether requests
+    /// in the background had been answered with that error before.
+    pub(crate) fn contradicted(&mut self, story: &Story) -> Option<(u32, bool)> {
+        if !story.waits && story.error != 0 && self.background.len() < MOST {
+            let error = story.error.unsigned_abs();
+            self.background.insert((story.connection, error));
+        }
         let error = match story.result {
-            ABSENT => return,
+            ABSENT => return None,
             result => (result as i64).wrapping_neg(),
         };
         // A signal ended the call, or no error number.
@@ -153,12 +168,10 @@ impl Outcomes {
         // The kernel may know that the file does not exist, or that it does, from a lookup.
         let known_file = error == ENOENT || error == EEXIST;
         if !own || !answered || (story.operation == Operation::LOOKUP && known_file) {
-            return;
+            return None;
         }
-        let key = (story.syscall, error as u32, story.operation);
-        if self.contradicted.len() < MOST || self.contradicted.contains_key(&key) {
-            *self.contradicted.entry(key).or_default() += 1;
-        }
+        let error = error as u32;
+        Some((error, self.background.contains(&(story.connection, error))))
     }
 }
 
@@ -172,7 +185,12 @@ impl Listener for Outcomes {
         if story.dropped {
             self.dropped.entry(story.operation).or_default().add(story);
         }
-        self.contradict(known);
+        if let Some((error, earlier)) = self.results.contradicted(story) {
+            let key = (story.syscall, error, story.operation, earlier);
+            if self.contradicted.len() < MOST || self.contradicted.contains_key(&key) {
+                *self.contradicted.entry(key).or_default() += 1;
+            }
+        }
         if story.signals > 0 && story.waits {
             let key = (story.operation, known.comm().to_owned(), story.signal);
             if self.interrupts.len() < MOST || self.interrupts.contains_key(&key) {
@@ -249,6 +267,7 @@ struct Contradicted {
     syscall: String,
     error: u32,
     calls: u64,
+    earlier: bool,
 }
 
 #[derive(Serialize)]
@@ -308,12 +327,13 @@ impl Outcomes {
             of: Interrupted { comm, signal, of },
         });
         let contradicted = self.contradicted.into_iter();
-        let contradicted = contradicted.map(|((number, error, operation), calls)| Row {
+        let contradicted = contradicted.map(|((number, error, operation, earlier), calls)| Row {
             operation,
             of: Contradicted {
                 syscall: syscall(number),
                 error,
                 calls,
+                earlier,
             },
         });
         Errors {

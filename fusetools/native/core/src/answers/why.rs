@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::answers::outcomes::Results;
 use crate::cost::Cost;
 use crate::events::{Chain, Ev, Role, Side, ABSENT};
 use crate::operations::{Arch, Operation};
@@ -214,6 +215,7 @@ const END: u8 = 6;
 const RUNS: u8 = 7;
 
 const EINTR: i32 = 4;
+const EIO: u32 = 5;
 
 /// Collector of the causes.
 pub struct Why<'a> {
@@ -223,7 +225,10 @@ pub struct Why<'a> {
     pub recording: u64,
     pub operations: FxHashMap<Operation, Total>,
     pub asynchronous: FxHashMap<Operation, Total>,
-    pub errors: FxHashMap<(Operation, i32), Total>,
+    /// By operation and error, and whether nobody waited for the requests.
+    pub errors: FxHashMap<(Operation, i32, bool), Total>,
+    /// System calls that failed with EIO although their last request was answered without an error.
+    pub refused: FxHashMap<(Operation, u64), u64>,
     /// By fate; in place of it `REFUSED`, or "dropped" where the daemon read a request and left it; "daemon_ended" or
     /// "timeout" (the kernel's, for requests) where that aborted it.
     pub fates: FxHashMap<&'static str, Total>,
@@ -251,6 +256,7 @@ pub struct Why<'a> {
     pub background: Vec<InFlight>,
     pub sizes: Vec<Transfers>,
 
+    results: Results,
     cost: Cost,
     long: u64,
     arch: Arch,
@@ -295,6 +301,8 @@ impl<'a> Why<'a> {
             operations: FxHashMap::default(),
             asynchronous: FxHashMap::default(),
             errors: FxHashMap::default(),
+            refused: FxHashMap::default(),
+            results: Results::default(),
             fates: FxHashMap::default(),
             calls: FxHashMap::default(),
             processes: Table::new(MOST_ROWS),
@@ -652,6 +660,10 @@ impl<'a> Why<'a> {
                 self.cells.add((number, story.operation, node), ns);
             }
         }
+        if story.error != 0 && self.errors.len() < MOST_CAUSES {
+            let key = (story.operation, story.error, true);
+            self.errors.entry(key).or_default().requests += 1;
+        }
         let total = self.asynchronous.entry(story.operation).or_default();
         total.requests += 1;
         total.ns = total.ns.saturating_add(ns);
@@ -694,7 +706,10 @@ impl<'a> Why<'a> {
             add(self.calls.entry((operation, story.syscall)).or_default());
         }
         if story.error != 0 && self.errors.len() < MOST_CAUSES {
-            add(self.errors.entry((operation, story.error)).or_default());
+            add(self
+                .errors
+                .entry((operation, story.error, false))
+                .or_default());
         }
         if !self.comms.contains_key(&story.pid) && self.comms.len() < MOST_NODES {
             self.comms.insert(story.pid, known.comm().to_owned());
@@ -773,6 +788,12 @@ impl Listener for Why<'_> {
         let story = known.story;
         if !story.counts() {
             return;
+        }
+        if let Some((EIO, false)) = self.results.contradicted(story) {
+            let key = (story.operation, story.syscall);
+            if self.refused.len() < MOST_CAUSES || self.refused.contains_key(&key) {
+                *self.refused.entry(key).or_default() += 1;
+            }
         }
         let cut = Cut::new(story);
         let node = self.node(known);
