@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -380,7 +381,15 @@ class Digest:
         else ()."""
         worked = self.worked(connection)
         most = threshold(Code.FEW_THREADS.value, "least_dominant") * worked
-        if worked and self.ns_on("daemon_cpu", connection) >= most:
+        # For a CPU that it or the caller has, a thread waits anyway.
+        limited = any(row.whose == "daemon" for row in self.facts.throttled)
+        lacked = (
+            cause["ns"]
+            for cause in self.causes
+            if (cause["what"], cause["connection"]) == ("daemon_cpu", connection)
+            and (limited or self.is_taken(cause))
+        )
+        if worked and sum(lacked) >= most:
             return connection, "daemon_cpu"
         for kind, group in self.slept.items():
             if kind[:2] == (connection, "lock") and group.ns >= most:
@@ -699,9 +708,16 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
         )
 
 
-def _read_ahead(digest: Digest, connection: int | None, operation: str) -> str:
-    """Return how to make requests larger, where reads in order are as large as the mount allows:
-    fewer would wait. "": they are not."""
+def _small() -> int:
+    """Return the size in bytes from which requests are not small."""
+    return int(threshold(Code.SMALL_REQUESTS.value, "most_bytes")) + 1
+
+
+def _read_ahead(
+    digest: Digest, connection: int | None, operation: str, below: int = sys.maxsize
+) -> str:
+    """Return how to make requests larger, where reads in order are as large as the mount allows,
+    and smaller than ``below`` bytes: fewer would wait. "": they are not."""
     mount = digest.mount_of(connection)
     if mount is None or operation != "read":
         return ""
@@ -709,8 +725,8 @@ def _read_ahead(digest: Digest, connection: int | None, operation: str) -> str:
         limit = mount.limits.get(name, 0) * factor
         for row in digest.answer["transfers"]:
             at_limit = sum(n for size, n in row["sizes"] if size == limit)
-            if row["operation"] == "read" and limit and 2 * at_limit > row["requests"]:
-                return change(name, mount.connection or 0)
+            if row["operation"] == "read" and 0 < limit < below and 2 * at_limit > row["requests"]:
+                return f"{change(name, mount.connection or 0)}   (now {mount.limits[name]:,})"
     return ""
 
 
@@ -772,6 +788,9 @@ def _threads_of(digest: Digest, code: Code, connection: int | None) -> Iterator[
     cpus = digest.source.session.host.cpus
     if cpus and threads >= cpus and on_cpu >= threshold(code.value, "least_dominant"):
         against.append(Reason(Code.WHY_THREADS_BUSY, {}, {"cpu_share": on_cpu, "cpus": cpus}))
+    fixes = [more_threads(digest.mount(causes[0]), threads)]
+    if digest.places(causes).operation == "read":
+        fixes.insert(0, _read_ahead(digest, connection, "read", below=_small()))
     yield _finding(
         digest,
         code,
@@ -779,7 +798,7 @@ def _threads_of(digest: Digest, code: Code, connection: int | None) -> Iterator[
         subject,
         figures,
         callers=digest.callers_of(causes),
-        fix=more_threads(digest.mount(causes[0]), threads),
+        fix="\n".join(filter(None, fixes)),
         against=against,
         more=digest.command("queue"),
     )

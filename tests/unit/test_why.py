@@ -510,6 +510,24 @@ def test_few_threads(rule: Any) -> None:
     )
 
 
+def test_a_cpu_that_the_caller_had_does_not_explain_why_no_thread_was_free(rule: Any) -> None:
+    """Reads ahead wait for the only thread, which shares a CPU with the caller."""
+    threads, work = cause("no_thread", 780 * MS, connection=45), cause("on_cpu", 40 * MS)
+    for pid, code in ((PID, "few_threads"), (OTHER, "cpu_taken")):
+        lacks = cause("daemon_cpu", 180 * MS, pid=pid, connection=45)
+        mount = fusetools.session.TracedMount("/m", 45, daemon_pid=DAEMON)
+        MOUNTS.append((replace(mount, limits={"max_read": 4096}),))
+        result = rule(
+            causes=[threads, lacks, {**work, "connection": 45}],
+            threads=[(45, 1)],
+            nodes=[(45, ("file", True))],
+            transfers=[transfers(4096)],
+        )
+        assert codes(result) == [code]
+        fix = "mount it with -o max_read=BYTES   (now 4,096)" if pid == PID else ""
+        assert result.findings[0].reason.fix == fix
+
+
 def test_cpu(rule: Any) -> None:
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER)
     own = cause("daemon_cpu", 100 * MS)
