@@ -651,6 +651,7 @@ def _unanswered(words: Words) -> str:
         which = f"those of {count:,} requests that were sent to it and that it has"
     where = "io_uring_enter for new requests, or for something else"
     waits = f"waits in {where}" if "waits_in" in words else "waits for new requests"
+    waits = "answers later requests" if "later" in words else waits
     idle = words.reason.figures.get("idle_ns")
     waits += "" if idle is None else f" (for {ago(idle / 1e9)})"
     verb = "has" if count == 1 and "part" not in words else "have"

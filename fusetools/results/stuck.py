@@ -121,7 +121,8 @@ class StuckMount:
     - unknown: a caller or the daemon could not be examined;
     - own: ``own`` processes of fusetools wait, and nobody else;
     - busy: requests wait, but none for long, except those of ``locked`` callers, which wait for a
-      file lock that another caller holds;
+      file lock that another caller holds, and ``served`` ones, which got their answers while
+      fusetools looked, in turn: the daemon is slow;
     - dead: it was aborted, and its daemon lives;
     - quiet.
 
@@ -145,6 +146,7 @@ class StuckMount:
     threads: tuple[Blocked, ...] = ()
     own: int = 0
     locked: int = 0
+    served: int = 0
     servers: tuple[int, ...] = ()
     client: tuple[Told, ...] = ()
     halted: tuple[Cause, ...] = ()

@@ -47,6 +47,9 @@ _OPERATIONS = {
     **dict.fromkeys(("write", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
     **dict.fromkeys(("getdents", "getdents64"), "readdir"),
 }
+# Locks of the kernel, and a daemon's threads, serve callers almost in turn: none waits for so many
+# times as long as others.
+OVERTAKEN = 1.5
 CHECKS = 15.0  # seconds between two checks of the kernel for requests that are too old
 AFTER = 0.0003  # minimum seconds between a request and its server's start
 _KINDS = {
@@ -128,7 +131,8 @@ class _Diagnosis:
         old = self._old(connection, own)
         others = [task for task in old if not self.moment.is_own(task)]
         locked = [task for task in others if task.in_lock]
-        late = [task for task in others if not task.in_lock]
+        late = self._unanswered([task for task in others if not task.in_lock])
+        served = [t for t in others if t.tid in self.moment.served and not late]
         causes = self._dead(connection, daemon) or self._causes(connection, late)
         causes += self._of_locks(locked)
         ours = len(old) - len(others)
@@ -169,6 +173,7 @@ class _Diagnosis:
             threads=tuple(self.blocked(task) for task in threads),
             own=ours,
             locked=len(locked),
+            served=len(served),
             halted=tuple(self._halted(connection, locked)),
             servers=connection.servers,
             client=tuple(Told(command, text) for command, text in connection.client),
@@ -187,7 +192,16 @@ class _Diagnosis:
         """Return the threads that have waited for long for an answer, without fusetools' own."""
         own = {task.tid for task in self.graph.threads(connection.servers)}
         old = self._old(connection, own)
-        return [task for task in old if not (self.moment.is_own(task) or task.in_lock)]
+        return self._unanswered(
+            [task for task in old if not (self.moment.is_own(task) or task.in_lock)]
+        )
+
+    def _unanswered(self, late: list[Task]) -> list[Task]:
+        """Return the callers that are passed over: that wait for much longer than those that got
+        an answer; all if none got one."""
+        served = [task.age or 0.0 for task in late if task.tid in self.moment.served]
+        most = OVERTAKEN * max(served, default=0.0)
+        return [task for task in late if not served or task.age is None or task.age > most]
 
     def _of_locks(self, locked: list[Task]) -> list[Cause]:
         """Return a cause for each circle of callers that wait for each other's file locks.
@@ -382,13 +396,38 @@ class _Diagnosis:
             sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
             handover = Cause("handover", self._successor(older[0], servers))
             causes = [*sure, handover, *(cause for cause in causes if cause not in sure)]
-        causes += self._general(connection, daemon, threads, late, bool(causes))
+        left = self._left(connection, daemon, waits, late)
+        causes = left or [
+            *causes,
+            *self._general(connection, daemon, threads, late, bool(causes)),
+        ]
         causes += self._aborts(late)
         ends_it = (*ends_it, *self._kill(connection, daemon))
         return [
             replace(cause, fixes=cause.fixes or (ends_it if not n else ()))
             for n, cause in enumerate(causes)
         ]
+
+    def _left(
+        self, connection: Connection, daemon: Process, waits: list[Task], late: list[Task]
+    ) -> list[Cause]:
+        """Return that a daemon has left requests, if its only thread answers later ones."""
+        served = [t for t in self.graph.callers(connection.number) if t.tid in self.moment.served]
+        asks = [t for t in late if has_request(t)]
+        ages = [task.age for task in asks if task.age is not None]
+        if not (served and ages) or len(waits) != 1 or (waits[0].age or 0.0) >= min(ages) / 2:
+            return []
+        subject: dict[str, Value] = {"daemon": daemon.comm, "later": "answered"}
+        figures = {"requests": len(asks), "age_ns": round(1e9 * max(ages))}
+        return [self._unsettled(connection, subject, figures)]
+
+    @staticmethod
+    def _unsettled(
+        connection: Connection, subject: dict[str, Value], figures: dict[str, int]
+    ) -> Cause:
+        path = shlex.quote(connection.path or "PATH")
+        shown = f"fusetools record --mount {path} -- COMMAND"
+        return Cause("unanswered", Reason(Code.HANG_UNANSWERED, subject, figures, shown))
 
     def _older(self, connection: Connection, threads: list[Task], late: list[Task]) -> list[Task]:
         """Return the callers whose request is older than all servers of the mount, which wait for
@@ -757,9 +796,7 @@ class _Diagnosis:
                 figures["age_ns"] = round(1e9 * max(ages))
             if ages := [task.age for task in readers if task.age is not None]:
                 figures["idle_ns"] = round(1e9 * min(ages))
-            path = shlex.quote(connection.path or "PATH")
-            shown = f"fusetools record --mount {path} -- COMMAND"
-            yield Cause("unanswered", Reason(Code.HANG_UNANSWERED, subject, figures, shown))
+            yield self._unsettled(connection, subject, figures)
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

@@ -55,7 +55,8 @@ PATIENCE = 0.25  # limit for one process or thread
 # Share of the limit at which each step after the census ends.
 MOUNTS, TASKS, CALLS = 0.65, 0.85, 0.95
 AGAIN = 0.2  # seconds until a second look at a thread
-SETTLES = 0.5  # seconds that requests get to end if some possible callers could not be examined
+# Seconds that requests get to end, if callers wait for so long, or may not have been examined
+SETTLES, LATE = 0.5, 0.2
 MOST_THREADS = 4096  # threads that are examined closely
 MOST_AWAKE = 16  # daemons' threads that are examined several times
 MOST_MOUNTERS = 32  # processes that are about to serve a mount
@@ -90,6 +91,7 @@ class _Reader(Asker):
         self.asked = frozenset(asked)
         self.begin = time.monotonic()
         self.dated = 0.0  # the time to which ages of daemons and callers refer
+        self.switches: dict[int, int] = {}  # numbers of switches of the threads then
         self.hidden: list[int] = []  # threads that may wait but were not examined closely
         self.near: set[int] = set()  # processes with informative threads: daemons
         self.unread = 0  # mount namespaces
@@ -129,6 +131,7 @@ class _Reader(Asker):
             moment = self._examined(census, mounts)
             if directory is not None and moment.partial:
                 moment = self._settled(moment, directory)
+        moment = self._served(moment)
         return replace(
             moment,
             fusectl=place,
@@ -224,6 +227,26 @@ class _Reader(Asker):
                 replace(c, settled=True) if c.number in gone else c for c in moment.connections
             ),
         )
+
+    def _served(self, moment: Moment) -> Moment:
+        """Return the moment, with the callers marked that got an answer within SETTLES.
+
+        A caller sleeps until its request is answered, so one that has run again has its answer.
+        """
+        late = [
+            (task.pid, task.tid)
+            for task in moment.tasks
+            if task.in_fuse and not task.in_lock and (task.age is None or task.age >= LATE)
+        ]
+        if not late:
+            return moment
+        time.sleep(max(self.dated + SETTLES - time.monotonic(), 0.0))
+        rows = each(late, children.task, PATIENCE, Limit(SETTLES))
+        found = {tid: row[2] for (_, tid), row in rows if row}
+        ran = (
+            tid for tid, row in found.items() if not row or row["switches"] != self.switches[tid]
+        )
+        return replace(moment, served=frozenset(ran))
 
     def _with_cgroups(
         self, processes: dict[int, Process], near: set[int], interesting: set[int]
@@ -354,6 +377,7 @@ class _Reader(Asker):
             for cpu, at, clock in self.each(cpus, children.clock, CALLS)
         }
         for pid, tid, row in rows:
+            self.switches[tid] = row["switches"]
             number, values, sp, pc = row["syscall"]
             if pid in self.kernel:
                 number = None

@@ -302,7 +302,8 @@ class Moment:
 
     ``silent``: processes and threads that did not answer in time. Those of them that may wait for a
     mount: ``unseen``, of which nothing is known, and ``hidden``, which were not examined closely;
-    ``whose``: the users of both and how many each has. ``counted``: the kernel's list of
+    ``whose``: the users of both and how many each has. ``served``: callers that got an answer while
+    this moment was read. ``counted``: the kernel's list of
     connections was read; ``unread``: mount namespaces that were not read; ``autofs``: there is an
     autofs mount here; ``own``: processes of fusetools.
     """
@@ -324,6 +325,7 @@ class Moment:
     unread: int = 0
     autofs: bool = False
     own: frozenset[int] = frozenset()
+    served: frozenset[int] = frozenset()
     timeout: int = 0  # seconds that a request of a new mount may take (fs.fuse.*_request_timeout)
     mounting: tuple[Mounter, ...] = ()
 

@@ -87,6 +87,39 @@ def test_short_waits_are_not_stuck() -> None:
     assert stuck(moment(caller(age=1.0), reader(101))).stuck
 
 
+def test_callers_that_are_served_in_turn_are_not_stuck() -> None:
+    """One thread, twenty callers: each waits for long. One that is passed over is stuck."""
+    busy = thread(101, 0.1, call="clock_nanosleep")
+    queue = [caller(500 + n, age=4.0 - 0.2 * n) for n in range(10)]
+    served = frozenset({500, 501, 502})
+    result = stuck(moment(*queue, busy, served=served))
+    (mount,) = result.mounts
+    assert (mount.state, mount.served, result.stuck) == ("busy", 3, False)
+    assert (
+        "slow, not stuck: 2 requests in flight; 3 callers that had waited for up to 4.0 s got "
+        "their answers meanwhile, in turn" in " ".join(render(result).split())
+    )
+    overtaken = caller(600, "/mnt/a/x", age=4.5)
+    assert not stuck(moment(*queue, overtaken, busy, served=served)).stuck
+    dropped = caller(600, "/mnt/a/dropped", age=6.1)
+    result = stuck(moment(*queue, dropped, busy, served=served))
+    (mount,) = result.mounts
+    assert (mount.state, mount.served) == ("stuck", 0)
+    assert [cause.text.partition(":")[0] for cause in mount.causes] == [
+        "sshfs answers later requests, and 1 request that it has read has waited for an answer for "
+        "6.1 s"
+    ]
+    # One of two threads may work for it.
+    two = stuck(moment(*queue, dropped, busy, replace(busy, tid=102), served=served))
+    assert two.mounts[0].causes[0].kind == "sleep"
+    # A stopped daemon is, whoever was served before.
+    stopped = replace(DAEMON, state="T")
+    busy = replace(busy, state="T")
+    (mount,) = stuck(moment(*queue, busy, served=served, processes=(stopped, CALLER))).mounts
+    assert mount.state == "stuck" and mount.causes[0].kind == "stopped"
+    assert stuck(moment(*queue, busy)).stuck
+
+
 def in_ring(tid: int, link: str, age: float = 10.0, wchan: str = "io_cqring_wait") -> Task:
     descriptors = (Descriptor(4, link),)
     return thread(tid, age, wchan=wchan, call="io_uring_enter", descriptors=descriptors)

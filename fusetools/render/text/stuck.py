@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 
 from fusetools.figures import ago, number, plural
@@ -38,6 +39,9 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
             if mount.locked:
                 yield from _locked(mount)
+            if mount.served and mount.state == "busy":
+                path = shlex.quote(mount.path or "PATH")
+                yield printable(f"  why: fusetools record --mount {path} -- COMMAND")
             yield from _halted(mount)
     for mounting in result.mounting:
         yield from _prose(mounting.text, "")
@@ -100,6 +104,11 @@ def _well(mount: StuckMount, result: Stuck) -> str:
     if mount.locked:
         who = plural(mount.locked, "caller waits", "callers wait")
         return f"busy, not stuck: {count} in flight; {who} for a file lock that another one holds"
+    if mount.served:
+        who = plural(mount.served, "caller") + " that had waited"
+        longest = ago(max((c.age_seconds for c in mount.callers if c.age_seconds), default=None))
+        got = f"{who} for up to {longest} got their answers meanwhile"
+        return f"slow, not stuck: {count} in flight; {got}, in turn"
     return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 
 
