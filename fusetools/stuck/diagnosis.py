@@ -564,23 +564,24 @@ class _Diagnosis:
             return self._file_lock(chain, held, links)
         if below := next((n for n in reversed(chain[-2:]) if isinstance(n, Connection)), None):
             return below.number, self._below(below, links, of)
-        if isinstance(last, Process):
-            subject = {**of, "comm": last.comm, "pid": last.pid}
-            return last.pid, Cause("process", Reason(Code.HANG_PROCESS, subject), links)
-        assert isinstance(last, Task)
-        process = self.graph.processes.get(last.pid)
-        if process and any(name.startswith(MEMORY) for name in (*last.stack, last.wchan)):
-            code = Code.HANG_MEMORY if process.memory else Code.HANG_MEMORY_OF
-            group = {"group": process.memory or process.cgroup}
-            return last.tid, Cause("memory", Reason(code, {**self._thread(last), **group}), links)
-        if last.lock:
+        assert not isinstance(last, Connection)
+        if isinstance(last, Task) and _of_memory(last):
+            process = self.graph.processes.get(last.pid)
+            group = process.memory or process.cgroup if process else ""
+            code = Code.HANG_MEMORY if process and process.memory else Code.HANG_MEMORY_OF
+            reason = Reason(code, {**self._thread(last), "group": group})
+            return last.tid, Cause("memory", reason, links)
+        if isinstance(last, Task) and last.lock:
             return last.tid, Cause("lock", self._waiting(Code.HANG_THREAD, last), links)
         if task.lock:
             # The holder of the lock, or of the lock that the holder waits for.
-            holder = next((n for n in chain if isinstance(n, Task) and not n.lock), last)
+            holder = next(n for n in chain if isinstance(n, Task) and not n.lock)
             code = Code.HANG_JOIN if task.lock.kind == "thread" else Code.HANG_HOLDER
             reason = self._waiting(code, holder, {**of, "kind": task.lock.kind})
-            return last.tid, Cause("lock", reason, links)
+            return last.tid if isinstance(last, Task) else last.pid, Cause("lock", reason, links)
+        if isinstance(last, Process):
+            subject = {**of, "comm": last.comm, "pid": last.pid}
+            return last.pid, Cause("process", Reason(Code.HANG_PROCESS, subject), links)
         if last.pid != daemon.pid:
             reason = self._waiting(Code.HANG_OTHER, last, of)
             return last.tid, Cause("process", reason, links)
@@ -800,6 +801,10 @@ class _Diagnosis:
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def _of_memory(task: Task) -> bool:
+    return any(name.startswith(MEMORY) for name in (*task.stack, task.wchan))
 
 
 def _is_silent(socket: Socket, oldest: float) -> bool:

@@ -247,6 +247,21 @@ def test_all_threads_wait_for_a_lock_whose_holder_waits_for_a_server() -> None:
     assert cause.chain[-1] == "4 of 4 threads of sshfs end there"
 
 
+def test_a_lock_whose_holder_waits_for_a_program_on_this_host() -> None:
+    """Which of the program's threads should answer is unknown."""
+    server = Process(300, 1, "proxy", "S", threads=(300, 301))
+    peer = Socket("tcp", "127.0.0.1:3128", "ESTABLISHED", other=(300,))
+    holder = thread(102, call="read", descriptors=(Descriptor(7, "socket:[9]", peer),))
+    waits = thread(101, call="futex", lock=Lock("mutex", 0x1000, 102))
+    (cause, *_) = causes(caller(), holder, waits, processes=(DAEMON, CALLER, server))
+    assert cause.kind == "lock"
+    assert cause.text == (
+        "a mutex is held by sshfs (thread 102), which waits in read for 127.0.0.1:3128 of proxy "
+        "(pid 300) (tcp, ESTABLISHED), for 299 s"
+    )
+    assert cause.chain[-1] == "2 of 2 threads of sshfs end there"
+
+
 def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
     """The main thread has slept since the mount."""
     main = thread(100, 9999.0, call="futex")
