@@ -282,6 +282,7 @@ class Code(str, Enum):
     HANG_NOT_READY = "hang_not_ready"
     HANG_BACKGROUND = "hang_background"
     HANG_INIT = "hang_init"
+    HANG_ENDED = "hang_ended"
     HANG_DEAD = "hang_dead"
     ABORT_SOON = "abort_soon"
     MOUNTING = "mounting"
@@ -1659,6 +1660,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.HANG_INIT: (
         "{daemon} (pid {pid}) waits in mount(2) for its own answer to FUSE_INIT",
         "no other thread of it reads /dev/fuse",
+    ),
+    Code.HANG_ENDED: (
+        "its daemon has ended",
+        "no process has its connection open, and each call on it fails (ENOTCONN)",
     ),
     Code.HANG_DEAD: (
         "the connection is dead, its daemon {comm} (pid {pid}) lives",

@@ -123,7 +123,7 @@ class StuckMount:
     - busy: requests wait, but none for long, except those of ``locked`` callers, which wait for a
       file lock that another caller holds, and ``served`` ones, which got their answers while
       fusetools looked, in turn: the daemon is slow;
-    - dead: it was aborted, and its daemon lives;
+    - dead: it was aborted, and its daemon lives, or its daemon has ended: each call on it fails;
     - quiet.
 
     ``servers``: the processes that read its requests, including ``daemon``; ``client``: the answers

@@ -147,7 +147,7 @@ class _Diagnosis:
             self.unheld.append(Reason(Code.LOCK_HOLDER_UNKNOWN, subject, figures))
         state = (
             "dead"
-            if connection.dead
+            if any(cause.kind == "dead" for cause in causes)
             else verdict.state(
                 self.moment, connection, bool(causes), len(callers), ours, bool(unheld)
             )
@@ -275,14 +275,21 @@ class _Diagnosis:
         return self.graph.processes.get(pid) if pid is not None else None
 
     def _dead(self, connection: Connection, daemon: Process | None) -> list[Cause]:
-        """Return why each call fails on a mount whose connection was aborted."""
-        if not connection.dead or daemon is None:
-            return []
-        subject: dict[str, Value] = {"comm": daemon.comm, "pid": daemon.pid}
+        """Return why each call fails on a mount whose connection was aborted, or whose daemon has
+        ended."""
         path = shlex.quote(connection.path)
         fix = Fix(f"umount -l {path}", "detaches the mount; then it can be mounted anew")
         fixes = (fix,) if connection.path else ()
-        return [Cause("dead", Reason(Code.HANG_DEAD, subject), fixes=fixes)]
+        if connection.dead and daemon is not None:
+            subject: dict[str, Value] = {"comm": daemon.comm, "pid": daemon.pid}
+            return [Cause("dead", Reason(Code.HANG_DEAD, subject), fixes=fixes)]
+        moment = self.moment
+        # All processes are seen, and none has it open.
+        seen = moment.root and not moment.pid_namespace and not connection.hidden
+        others = connection.fstype in (VIRTIOFS, "autofs") or not connection.path
+        if daemon is None and seen and not others and connection.waiting == 0:
+            return [Cause("dead", Reason(Code.HANG_ENDED), fixes=fixes)]
+        return []
 
     def _aborts(self, late: list[Task]) -> list[Cause]:
         """Return when the kernel's own request timeout aborts the connection, if it has one."""

@@ -215,7 +215,8 @@ class Task:
             and any(names)
             and not any(name.startswith(RING_WAIT) for name in names)
         )
-        links = [fd.link for fd in self.descriptors]
+        # Others may wake it up, as in an event loop.
+        links = [fd.link for fd in self.descriptors if not fd.own]
         return bool(links) and not answers and all(link.endswith("/fuse") for link in links)
 
     @property

@@ -41,6 +41,8 @@ def idles(task: Task) -> bool:
     The tasks themselves wait in memory alone. A thread that polls sockets may wait for a socket of
     one of the tasks.
     """
+    if task.polls and task.on_device and any(fd.own for fd in task.descriptors):
+        return True  # an event loop, which reads requests, too
     idle = any(_SCHEDULER.match(name) for name in task.user[:8])
     sockets = any(fd.socket and not fd.own for fd in task.descriptors)
     return idle and task.state in "DS" and not sockets

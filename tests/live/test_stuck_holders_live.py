@@ -84,7 +84,9 @@ def test_a_file_lock_that_another_process_holds(hang: Hang, tmp_path: Path) -> N
         mount = hang("flock", str(lock))
         mount.call("one")
         (cause, *_) = looked_at(mount)["causes"]
-    assert cause["kind"] == "process"
+    assert cause["kind"] == "lock"
+    assert cause["text"].startswith(f"a lock of {lock} is held by ")
+    assert cause["fixes"][0]["command"] == f"kill {os.getpid()}"
     assert f"waits in flock for a lock of {lock}, held by " in cause["chain"][0]
     assert f"(pid {os.getpid()})" in cause["chain"][0]
 

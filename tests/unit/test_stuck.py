@@ -248,7 +248,7 @@ def test_all_threads_wait_for_a_lock_whose_holder_waits_for_a_server() -> None:
 
 
 def test_a_lock_whose_holder_waits_for_a_program_on_this_host() -> None:
-    """Which of the program's threads should answer is unknown."""
+    """Nothing shows which of the program's threads should answer."""
     server = Process(300, 1, "proxy", "S", threads=(300, 301))
     peer = Socket("tcp", "127.0.0.1:3128", "ESTABLISHED", other=(300,))
     holder = thread(102, call="read", descriptors=(Descriptor(7, "socket:[9]", peer),))
@@ -1133,6 +1133,38 @@ def test_a_connection_that_was_aborted() -> None:
     assert (cause.kind, cause.reason.code) == ("dead", Code.HANG_DEAD)
     assert cause.reason.subject == {"comm": "sshfs", "pid": 100}
     assert "DEAD: the connection is dead" in render(result)
+
+
+def test_a_mount_whose_daemon_has_ended() -> None:
+    """That is known where all processes are seen; callers that wait come first."""
+    left = replace(MOUNT, waiting=0, daemon=None, holders=())
+    result = stuck(moment(connections=(left,), processes=(CALLER,)))
+    (mount,) = result.mounts
+    assert (mount.state, result.stuck) == ("dead", True)
+    assert [fix.command for fix in mount.causes[0].fixes] == ["umount -l /mnt/a"]
+    assert "DEAD: its daemon has ended" in render(result)
+    for more in ({"root": False}, {"pid_namespace": True}):
+        (mount,) = stuck(moment(connections=(left,), processes=(CALLER,), **more)).mounts
+        assert mount.state != "dead"
+    for other in (replace(left, hidden=True), replace(left, fstype="virtiofs")):
+        (mount,) = stuck(moment(connections=(other,), processes=(CALLER,))).mounts
+        assert mount.state == "quiet"
+    waits = replace(left, waiting=1)
+    (cause,) = causes(caller(), connections=(waits,), processes=(CALLER,))
+    assert cause.kind == "gone"
+
+
+def test_an_event_loop_that_reads_requests_waits_for_the_next_one() -> None:
+    own = Descriptor(4, "socket:[5]", Socket("unix"), own=True)
+    device = Descriptor(5, "/dev/fuse")
+    loop = thread(100, call="epoll_wait", descriptors=(own, device))
+    (cause,) = causes(caller(), loop)
+    assert cause.reason.code is Code.HANG_UNANSWERED
+    assert cause.reason.subject["runtime"] == "tasks"
+    # It may also wait for a server.
+    tcp = Descriptor(6, "socket:[6]", Socket("tcp", "10.0.0.1:443", "ESTABLISHED"))
+    (cause,) = causes(caller(), replace(loop, descriptors=(own, device, tcp)))
+    assert "10.0.0.1:443" in cause.text
 
 
 def test_the_kernel_s_own_limit_for_requests() -> None:

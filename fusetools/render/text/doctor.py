@@ -35,7 +35,7 @@ def render(result: Doctor) -> str:
         lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]
     if result.dead:
         dead = ", ".join(result.dead)
-        text = f"Dead now: {dead} (the connection was aborted, its daemon lives); fusetools stuck"
+        text = f"Dead now: {dead} (each call on it fails); fusetools stuck"
         lines += ["", *_prose(f"{text} shows more", "")]
     if result.unknown:
         unknown = ", ".join(result.unknown)
