@@ -65,6 +65,10 @@ _LARGER = {
     "write": "write larger blocks, or through a writeback cache (without O_DIRECT, O_SYNC and "
     "direct_io)",
 }
+# Recordings that show more of a cause
+_ALSO = {
+    Code.DAEMON_WAITS_FOR_FUSE: "record the mount below, too: a second --mount shows its cause"
+}
 _FEW = 3  # names and callers in a sentence
 _WHOLE = 0.9  # share of a finding's time that must be in the place that it names
 
@@ -702,7 +706,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             figures,
             callers=digest.callers_of(group.causes),
             fix=_read_ahead(digest, connection, place.operation)
-            or _fewer(digest, most, place, figures),
+            or _fewer(digest, most, place, figures)
+            or _ALSO.get(code, ""),
             sure="measured" if sure else "inferred",
             more=digest.command("slow", *words),
         )

@@ -62,7 +62,7 @@ def wait(graph: Graph, task: Task) -> Reason:
     if task.children:
         some = tuple(map(graph.named, task.children[:MOST]))
         return Reason(Code.WAIT_CHILD, {"children": some}, {"children": len(task.children)})
-    if some := tuple(_end(graph, fd) for fd in task.descriptors[:MOST]):
+    if some := tuple(_end(graph, task, fd) for fd in task.descriptors[:MOST]):
         figures = {"descriptors": len(task.descriptors)}
         call = task.call or task.wchan
         return Reason(Code.WAIT_DESCRIPTOR, {"call": call, "ends": some}, figures)
@@ -107,7 +107,7 @@ def _mount(graph: Graph, task: Task) -> Reason:
     return Reason(Code.WAIT_ANSWER, subject)
 
 
-def _end(graph: Graph, fd: Descriptor) -> str:
+def _end(graph: Graph, task: Task, fd: Descriptor) -> str:
     """Return the name of what a descriptor is connected to."""
     socket = fd.socket
     others = [pid for pid in ends(fd) if pid in graph.processes][:2]
@@ -115,7 +115,7 @@ def _end(graph: Graph, fd: Descriptor) -> str:
     by = " of its own" if fd.own else by
     if socket is None:
         if fd.link.startswith("pipe:"):
-            return f"a pipe{by}"
+            return f"a {'full ' if task.call in ('write', 'writev') else ''}pipe{by}"
         if fd.link.startswith("socket:"):
             return "a socket"
         return fd.link

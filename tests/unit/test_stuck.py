@@ -713,6 +713,7 @@ def test_programs_that_wait_for_each_others_requests_are_idle() -> None:
     full = (reads(300, 301, 400, call="write"), reads(400, 400, 300, call="write"))
     found = causes(caller(), waits, *full, processes=everybody)
     assert found[0].text == "deadlock: proxy (pid 300) and server (pid 400) wait for each other"
+    assert "waits in write for a full pipe of server" in found[0].chain[1]
 
 
 def test_a_file_lock_and_its_holder() -> None:

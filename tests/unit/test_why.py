@@ -433,6 +433,7 @@ def test_the_lowest_mount_is_to_blame(rule: Any) -> None:
     MOUNTS.append((fusetools.session.TracedMount("/45", upper, daemon_pid=DAEMON),))
     result = rule(causes=[wait])
     assert codes(result) == ["daemon_waits_for_fuse"] and result.waited_ns == 1000 * MS
+    assert "a second --mount" in result.findings[0].reason.fix
 
 
 def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
