@@ -16,6 +16,7 @@ class Blocked:
     ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None if the
     kernel does not show it. ``start_function``: the thread's first function (MainDownload), "" if
     unknown. ``stack``: the kernel's functions, ``user_stack`` its own, both innermost first.
+    ``killed``: it got SIGKILL, and ends as soon as it leaves the kernel.
     """
 
     pid: int
@@ -33,6 +34,7 @@ class Blocked:
     start_function: str = ""
     stack: tuple[str, ...] = ()
     user_stack: tuple[str, ...] = ()
+    killed: bool = False
 
     JSON_SHOWN = ("waits",)
 

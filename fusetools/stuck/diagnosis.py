@@ -117,6 +117,7 @@ class _Diagnosis:
             start_function=start_function(task),
             stack=task.stack,
             user_stack=task.user,
+            killed=task.killed,
         )
 
     def mount(self, connection: Connection) -> StuckMount:

@@ -1136,6 +1136,13 @@ def test_a_connection_that_was_aborted() -> None:
     assert "DEAD: the connection is dead" in render(result)
 
 
+def test_callers_that_were_killed_in_vain_are_marked() -> None:
+    result = stuck(moment(caller(500, killed=True), caller(501), reader(101)))
+    assert [one.killed for one in result.mounts[0].callers] == [True, False]
+    (row,) = [line for line in render(result).splitlines() if " 500 " in line]
+    assert "ls (killed)" in row
+
+
 def test_a_mount_whose_daemon_has_ended() -> None:
     """That is known where all processes are seen; callers that wait come first."""
     left = replace(MOUNT, waiting=0, daemon=None, holders=())

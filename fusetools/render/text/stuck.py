@@ -183,7 +183,7 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
             ago(c.age_seconds),
             str(c.pid) if c.pid == c.tid else f"{c.pid}/{c.tid}",
             c.user,
-            c.comm,
+            c.comm + (" (killed)" if c.killed else ""),
             c.call or ("page fault" if any("fault" in name for name in c.stack) else "-"),
             c.path or ("(a file that it closes)" if c.call == "exit" else "(unknown)"),
         )
