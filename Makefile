@@ -92,7 +92,7 @@ test: install-tests samples compiled $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json target/failed.txt
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
-	setsid sh -c '{ echo 10 >/proc/self/autogroup; } 2>/dev/null; exec "$$@"' sh \
+	setsid sh -c '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec "$$@"' sh \
 	    nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
