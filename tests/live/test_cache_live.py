@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from recording import opened
+from mounts import end_with_the_test, mount_entry, wait_until
+from recording import opened, recorded
 from sample import Mounter
+
+import fusetools
 
 pytestmark = pytest.mark.live
 CALLER = """
@@ -38,3 +43,26 @@ def test_calls_are_split_by_their_requests(sample_mount: Mounter, tmp_path: Path
     again = {row.operation: row for row in found.asked if not row.negative}["getxattr"]
     assert (again.requests, again.questions, again.again) == (53, 1, 52)
     assert again.saved[1].requests == 52
+
+
+def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    """High-level callbacks of libfuse get paths, and no inodes: reads of different files are not
+    reads of the same one."""
+    if shutil.which("bindfs") is None:
+        pytest.skip("this host has no bindfs")
+    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
+    for folder in (below, mount):
+        folder.mkdir()
+    for n in range(23):
+        (below / f"f{n}").write_bytes(bytes(4096))
+    daemon = subprocess.Popen(["bindfs", "-f", below, mount], preexec_fn=end_with_the_test)
+    try:
+        wait_until(lambda: bool(mount_entry(mount)), "the mount")
+        script = f"cat {mount}/f* >/dev/null; for i in 1 2 3; do cat {mount}/f7 >/dev/null; done"
+        recorded(output, "--mount", mount, "--", "sh", "-c", script)
+    finally:
+        subprocess.run(["umount", "-l", mount], check=False)
+        daemon.wait()
+    (row,) = [row for row in fusetools.open(output).cache().transfers if row.operation == "read"]
+    assert row.again_bytes
+    assert row.total_bytes * 3 == row.again_bytes * 26

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::answers::why::{changes, size_of, Again, Asked, TIMEOUTS};
 use crate::events::ABSENT;
 use crate::operations::{Arch, Call, Operation};
-use crate::requests::named::{Known, Listener};
+use crate::requests::named::{Known, Listener, Place};
 use crate::requests::stitch::{Cut, MountCall};
 
 /// System calls of one kind on mounts: those that made no request, and those that waited for one or several. The others
@@ -146,7 +146,7 @@ pub struct Caches {
     /// Requests of unknown files, or of more files than are kept apart.
     unknown: u64,
     asked: Asked,
-    nodes: FxHashMap<(u64, u64), u32>,
+    nodes: FxHashMap<Place, u32>,
     files: FxHashMap<u32, File>,
     parts: usize,
 }
@@ -180,12 +180,7 @@ impl Caches {
     }
 
     fn node(&mut self, known: &Known<'_>) -> Option<u32> {
-        let story = known.story;
-        let ino = match known.details.ino {
-            ABSENT => story.nodeid,
-            ino => ino,
-        };
-        let key = (story.connection, ino);
+        let key = known.place();
         let next = self.nodes.len() as u32;
         match self.nodes.get(&key) {
             Some(node) => Some(*node),

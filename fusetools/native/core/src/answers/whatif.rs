@@ -19,7 +19,7 @@ use crate::answers::told::known;
 use crate::answers::why::Asked;
 use crate::events::{Ev, Role, Side, ABSENT};
 use crate::operations::Operation;
-use crate::requests::named::{Known, Listener};
+use crate::requests::named::{Known, Listener, Place};
 use crate::requests::names::Names;
 use crate::requests::stitch::{Fate, Mark, Story, BLOCKED, PAGE};
 
@@ -246,7 +246,7 @@ pub struct Requests {
     mounts: BTreeMap<u64, Mount>,
     jobs: usize,
     asked: Asked,
-    nodes: FxHashMap<(u64, u64), u32>,
+    nodes: FxHashMap<Place, u32>,
     /// Thread that made a thread.
     parents: FxHashMap<i32, i32>,
     /// Only for a limit of asynchronous requests.
@@ -283,12 +283,8 @@ impl Requests {
             return false;
         }
         let story = known.story;
-        let ino = match known.details.ino {
-            ABSENT => story.nodeid,
-            ino => ino,
-        };
         let next = self.nodes.len() as u32;
-        let node = *self.nodes.entry((story.connection, ino)).or_insert(next);
+        let node = *self.nodes.entry(known.place()).or_insert(next);
         let negative = known.finds_nothing();
         let timeout = self.change.timeout(story.operation, negative);
         self.asked.timeouts = [timeout; 2];

@@ -9,8 +9,6 @@ mod flights;
 mod tables;
 mod waits;
 
-use std::sync::Arc;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::answers::outcomes::Results;
@@ -20,7 +18,7 @@ use crate::operations::{Arch, Operation};
 use crate::programs::spaces::Spaces;
 use crate::programs::stacks::{Frames, Origin};
 use crate::reader::Reader;
-use crate::requests::named::{Known, Listener};
+use crate::requests::named::{Known, Listener, Place};
 use crate::requests::names::{Names, Path};
 use crate::requests::stitch::{asleep, Cut, Fate, Mark, MountCall, Piece, Story, FATES, REFUSED};
 
@@ -198,14 +196,6 @@ const MOST_NODES: usize = 1 << 17;
 /// Maximum number of rows that are handed out of one table.
 const MOST_SHOWN: usize = 4096;
 
-/// File or directory: known by its inode, or only by its path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Node {
-    Inode(u64, u64),
-    Path(u64, Arc<str>),
-    Unknown,
-}
-
 /// Bounds of stages (stitch/cut.rs): the request is begun, read, its callback is entered, replied to, ended; the caller
 /// runs.
 const BEGIN: u8 = 2;
@@ -260,7 +250,7 @@ pub struct Why<'a> {
     cost: Cost,
     long: u64,
     arch: Arch,
-    numbers: FxHashMap<Node, u32>,
+    numbers: FxHashMap<Place, u32>,
     /// Inode and daemon of files whose path is still incomplete.
     unnamed: FxHashMap<u32, (crate::requests::names::Daemon, u64)>,
     /// Sums by cause. Other causes than sleeps have a short key, sleeps are numbered already.
@@ -349,27 +339,13 @@ impl<'a> Why<'a> {
 
     /// Return the number of the file or directory that a request is about; of a lookup, of the directory.
     fn node(&mut self, known: &Known<'_>) -> u32 {
-        let (story, details) = (known.story, known.details);
-        let ino = match details.ino {
-            ABSENT => story.nodeid,
-            ino => ino,
-        };
-        let name = details.name.as_ref().filter(|name| name.starts_with('/'));
-        let node = match (ino, name) {
-            (_, Some(path)) if story.operation.names_a_file() => {
-                let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-                Node::Path(story.connection, directory.into())
-            }
-            (_, Some(path)) => Node::Path(story.connection, path.clone()),
-            (ABSENT, None) => Node::Unknown,
-            (ino, None) => Node::Inode(story.connection, ino),
-        };
+        let node = known.place();
         if let Some(&number) = self.numbers.get(&node) {
             return number;
         }
         let node = match self.numbers.len() < MOST_NODES {
             true => node,
-            false => Node::Unknown,
+            false => Place::Unknown,
         };
         let next = self.nodes.len() as u32;
         let number = *self.numbers.entry(node.clone()).or_insert(next);
@@ -377,11 +353,11 @@ impl<'a> Why<'a> {
             return number;
         }
         let path = match &node {
-            Node::Path(_, path) => Some(Path {
+            Place::Path(_, path) => Some(Path {
                 text: path.trim_start_matches('/').to_owned(),
                 whole: true,
             }),
-            Node::Inode(_, ino) => {
+            Place::Inode(_, ino) => {
                 let daemon = known.daemon();
                 let path = known.path_of_inode(*ino);
                 if !path.as_ref().is_some_and(|path| path.whole) {
@@ -389,9 +365,9 @@ impl<'a> Why<'a> {
                 }
                 path
             }
-            Node::Unknown => None,
+            Place::Unknown => None,
         };
-        self.nodes.push((story.connection, path));
+        self.nodes.push((known.story.connection, path));
         number
     }
 

@@ -43,6 +43,24 @@ impl Known<'_> {
             || name.is_some_and(|name| name.starts_with('/'))
     }
 
+    pub fn place(&self) -> Place {
+        let (story, details) = (self.story, self.details);
+        let ino = match details.ino {
+            ABSENT => story.nodeid,
+            ino => ino,
+        };
+        let name = details.name.as_ref().filter(|name| name.starts_with('/'));
+        match (ino, name) {
+            (_, Some(path)) if story.operation.names_a_file() => {
+                let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+                Place::Path(story.connection, directory.into())
+            }
+            (_, Some(path)) => Place::Path(story.connection, path.clone()),
+            (ABSENT, None) => Place::Unknown,
+            (ino, None) => Place::Inode(story.connection, ino),
+        }
+    }
+
     /// Return the file's inode; for a lookup, the one in its reply.
     pub fn inode(&self) -> Option<u64> {
         let known = if self.story.operation.names_a_file() {
@@ -75,6 +93,15 @@ impl Known<'_> {
         let story = self.story;
         story.operation == Operation::LOOKUP && (self.is_negative() || story.error == -2)
     }
+}
+
+/// File or directory that a request is about, on a connection: known by its inode, or only by its path (libfuse's
+/// high-level callbacks). Of a request with a file's name in a directory: the directory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    Inode(u64, u64),
+    Path(u64, Arc<str>),
+    Unknown,
 }
 
 /// Return the path of a request's file.
