@@ -18,9 +18,8 @@ from fusetools import _core, errors
 from fusetools.record import manual_merge
 
 RECORDINGS = {name: str(Path(path).parent) for name, path in merge.RECORDINGS.items()}
-# Without the large one, whose kernel is another one's.
 SMALL = [name for name in RECORDINGS if name != "cernvmfs"]
-TRACES = [*((name, "trace.dat") for name in SMALL), ("7.2", "trace-funcgraph-args.dat")]
+TRACES = [*((name, "trace.dat") for name in RECORDINGS), ("7.2", "trace-funcgraph-args.dat")]
 
 needs_trace_cmd = pytest.mark.skipif(shutil.which("trace-cmd") is None, reason="no trace-cmd here")
 
