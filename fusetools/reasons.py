@@ -115,6 +115,7 @@ class Code(str, Enum):
     REQUESTS_DROPPED = "requests_dropped"
     ANSWERS_REFUSED = "answers_refused"
     CPU_SHORT = "cpu_short"
+    CPU_SHORT_AT_TIMES = "cpu_short_at_times"
     THREADS_SHORT = "threads_short"
     THREADS_SHORT_AT_TIMES = "threads_short_at_times"
     THREADS_ENOUGH = "threads_enough"
@@ -219,6 +220,7 @@ class Code(str, Enum):
     WAIT_LOCK_GONE = "wait_lock_gone"
     WAIT_AUTOMOUNT = "wait_automount"
     WAIT_MEMORY = "wait_memory"
+    WAIT_FROZEN = "wait_frozen"
     WAIT_INVALIDATION = "wait_invalidation"
     WAIT_KERNEL_LOCK = "wait_kernel_lock"
     WAIT_TO_SEND = "wait_to_send"
@@ -270,6 +272,7 @@ class Code(str, Enum):
     HANG_PROCESS = "hang_process"
     HANG_PROCESS_HALTED = "hang_process_halted"
     HANG_MOUNT = "hang_mount"
+    HANG_FROZEN = "hang_frozen"
     HANG_MEMORY = "hang_memory"
     HANG_MEMORY_OF = "hang_memory_of"
     HANG_THREAD = "hang_thread"
@@ -907,6 +910,11 @@ LOW_DETAIL = {
 }
 
 # By code: what is missing, and why.
+_RUNNABLE = (
+    "for {runnable_share} of the requests' time the thread that had them was ready to run and had "
+    "no CPU."
+)
+
 SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.OTHER: (lambda words: words.get("what", ""), lambda words: words.get("why", "")),
     Code.DAEMON_UNKNOWN: (_daemon, "{message}"),
@@ -1168,11 +1176,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         lambda words: f"The kernel refused {words.counted('requests', 'answer')} of the daemon",
         "their callers got none. See: fusetools errors",
     ),
-    Code.CPU_SHORT: (
-        "The daemon is short of CPU",
-        "for {runnable_share} of the requests' time the thread that had them was ready to run and "
-        "had no CPU.",
-    ),
+    Code.CPU_SHORT: ("The daemon is short of CPU", _RUNNABLE),
+    Code.CPU_SHORT_AT_TIMES: ("The daemon is short of CPU at times", _RUNNABLE),
     Code.THREADS_SHORT: ("The daemon is short of threads", _short),
     Code.THREADS_SHORT_AT_TIMES: ("The daemon is short of threads at times", _short),
     Code.THREADS_ENOUGH: (
@@ -1513,6 +1518,14 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.WAIT_AUTOMOUNT: ("waits for automount", lambda words: words.get("path", "path unknown")),
     Code.WAIT_MEMORY: ("waits for memory of its cgroup", ""),
+    Code.WAIT_FROZEN: (
+        lambda words: (
+            f"waits{_in(words)} until the file system"
+            + (f" of {words['path']}" if "path" in words else "")
+            + " is thawed"
+        ),
+        "",
+    ),
     Code.WAIT_INVALIDATION: (
         "tells the kernel to drop something from its cache, and waits for a lock there",
         "",
@@ -1625,6 +1638,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "",
     ),
     Code.HANG_MOUNT: ("{daemon} waits for {path}", lambda words: words.get("message", "")),
+    Code.HANG_FROZEN: (
+        lambda words: f"the file system of {words['path'] or 'its file'} is frozen",
+        lambda words: f"{_who(words)} waits to write (fsfreeze(8), or a snapshot under way)",
+    ),
     Code.HANG_MEMORY: (
         lambda words: f"{_who(words)} waits for memory",
         "its cgroup {group} is full",

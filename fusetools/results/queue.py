@@ -14,6 +14,9 @@ from fusetools.results.units import Ns
 # measured with one thread and one caller: a thread's work after its reply, including the probes.
 SHORT = 0.25
 AT_TIMES = 0.05
+# Share of their time in which the requests' threads were ready to run and had no CPU, as the rule
+# cpu_taken of why has it (configs/rules).
+SHORT_OF_CPU = 0.15
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,9 @@ class MountQueue:
             found.append(Reason(Code.ANSWERS_REFUSED, {}, {"requests": self.refused}))
         if self.share_runnable >= AT_TIMES:
             figures = {"runnable_share": self.share_runnable}
-            found.append(Reason(Code.CPU_SHORT, {}, figures))
+            is_short = self.share_runnable >= SHORT_OF_CPU
+            code = Code.CPU_SHORT if is_short else Code.CPU_SHORT_AT_TIMES
+            found.append(Reason(code, {}, figures))
         return (*found, self._threads())
 
     def _threads(self) -> Reason:

@@ -1,4 +1,4 @@
-"""Advice to give a daemon more threads, by its library and its command line."""
+"""A daemon that lacks threads, with advice by its library and command line, or a CPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fusetools
 from fusetools.answers.queue import more_threads
+from fusetools.answers.rules import threshold
 from fusetools.errors import Error
 from fusetools.host.mounts import threading
+from fusetools.reasons import Code
+from fusetools.results import queue
 from fusetools.session import TracedMount
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
@@ -85,3 +89,19 @@ def test_a_recording_from_the_standard_input() -> None:
     piped, named = json.loads(by_pipe), json.loads(by_name)
     rows = [key for key, value in named.items() if isinstance(value, list)]
     assert rows and all(piped[key] == named[key] for key in rows)
+
+
+@pytest.mark.parametrize(
+    ("runnable", "code"),
+    [(149, Code.CPU_SHORT_AT_TIMES), (150, Code.CPU_SHORT), (50, Code.CPU_SHORT_AT_TIMES)],
+)
+def test_a_daemon_that_lacks_a_cpu(runnable: int, code: Code) -> None:
+    """As `why` has it: the two commands agree about one recording."""
+    assert threshold("cpu_taken", "least_share") == queue.SHORT_OF_CPU
+    part = queue.QueuePart(0.0, 0.5, 1, 1)
+    mount = queue.MountQueue("/mnt", 10, 1, 0, 1000, 1000, 0, 0, part, (), ())
+    assert [reason.code for reason in replace(mount, runnable_ns=runnable).verdict] == [
+        code,
+        Code.THREADS_ENOUGH,
+    ]
+    assert replace(mount, runnable_ns=49).verdict[0].code == Code.THREADS_ENOUGH
