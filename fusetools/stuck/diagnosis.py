@@ -17,7 +17,7 @@ from fusetools.host.facts import VIRTIOFS
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount, Told
 from fusetools.stuck import verdict
-from fusetools.stuck.fixes import abort, restart
+from fusetools.stuck.fixes import abort, restart, thaw
 from fusetools.stuck.graph import DEEPEST, INVALIDATES, MEMORY, SKEW, Graph, Node, ends
 from fusetools.stuck.moment import Connection, Moment, Mounter, Process, Socket, Task
 from fusetools.stuck.threads import (
@@ -579,6 +579,9 @@ class _Diagnosis:
             code = Code.HANG_MEMORY if process and process.memory else Code.HANG_MEMORY_OF
             reason = Reason(code, {**self._thread(last), "group": group})
             return last.tid, Cause("memory", reason, links)
+        if isinstance(last, Task) and last.on_frozen:
+            reason = Reason(Code.HANG_FROZEN, {**self._thread(last), "path": last.path})
+            return "frozen", Cause("file", reason, links, thaw(last.path))
         if isinstance(last, Task) and last.lock:
             return last.tid, Cause("lock", self._waiting(Code.HANG_THREAD, last), links)
         if task.lock:

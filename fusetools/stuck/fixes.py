@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from fusetools.reasons import Code, Reason
@@ -23,6 +24,15 @@ def _thaw(group: str) -> Fix:
     value = "THAWED" if name == "freezer.state" else "0"
     place = shlex.quote(f"{group}/{name}")
     return Fix(f"echo {value} > {place}", "lets the cgroup run again")
+
+
+def thaw(path: str) -> tuple[Fix, ...]:
+    """Return what thaws the file system of a file, which may not exist yet."""
+    if not path.startswith("/"):
+        return ()
+    place = shlex.quote(os.path.dirname(path))
+    what = "lets programs write there again; a snapshot or a backup that froze it fails"
+    return (Fix(f'fsfreeze -u "$(findmnt -no TARGET -T {place})"', what),)
 
 
 def abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:

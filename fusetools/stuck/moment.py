@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 # Function in which a caller waits until automount or systemd has mounted a file system.
 AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
-# Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
 _READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg", "recv")
+# Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
 _FREEZER = ("do_freezer_trap", "get_signal", "__refrigerator")
+# A writer waits here for a frozen file system (sb_start_write and the like in include/linux/fs.h,
+# which are inlined), and so in one of those. The same lock guards other things elsewhere.
+_SEMAPHORE = ("percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read", "__sb_start_write")
+_WRITES = re.compile(
+    r"(__)?mnt_want_write|(__)?sb_start|(vfs|do)_\w*write|(vfs|do)_(fallocate|truncate|sendfile|splice)"
+    r"|(vfs|do)_copy_file_range|do_splice|iter_file_splice_write|\w+_page_mkwrite"
+    r"|\w*journal_start|xfs_trans_alloc|start_transaction|btrfs_start_transaction"
+)
 RING = "anon_inode:[io_uring]"
 RING_WAIT = "io_cqring_wait"  # functions in which a thread waits for completions of a ring
 
@@ -192,6 +201,13 @@ class Task:
     def in_fault(self) -> bool:
         """Return whether it waits for a page of a file that its process has mapped."""
         return self.state == "D" and any(name.startswith(_FAULTS) for name in self.stack)
+
+    @property
+    def on_frozen(self) -> bool:
+        """Return whether it waits until a file system is no longer frozen (fsfreeze(8))."""
+        rest = [name for name in self.stack if not name.startswith(_SEMAPHORE)]
+        waits = len(rest) < len(self.stack) and self.stack[0].startswith(("schedule", *_SEMAPHORE))
+        return waits and bool(_WRITES.match(next(iter(rest), "")))
 
     @property
     def in_autofs(self) -> bool:

@@ -43,6 +43,8 @@ def wait(graph: Graph, task: Task) -> Reason:
         return Reason(Code.WAIT_MEMORY)
     if any(name.startswith(INVALIDATES) for name in names):
         return Reason(Code.WAIT_INVALIDATION)
+    if task.on_frozen:
+        return reason(Code.WAIT_FROZEN, {"path": task.path} if task.path else {})
     if task.tid in graph.places:
         return _mount(graph, task)
     if waits_for_workers(task):

@@ -520,6 +520,30 @@ def test_memory_of_the_cgroup() -> None:
     assert (cause.kind, "/sys/fs/cgroup/job is full" in cause.text) == ("memory", True)
 
 
+@pytest.mark.parametrize(
+    ("stack", "frozen"),
+    [
+        # Linux 6.18: openat with O_CREAT, write, and a page that becomes dirty, on ext4
+        (("percpu_rwsem_wait", "mnt_want_write", "path_openat"), True),
+        (("percpu_rwsem_wait", "__percpu_down_read", "vfs_write", "ksys_write"), True),
+        (("percpu_rwsem_wait", "__percpu_down_read", "ext4_page_mkwrite", "do_page_mkwrite"), True),
+        (("__sb_start_write", "mnt_want_write", "do_last"), True),
+        # cgroups' own, and that of file leases
+        (("percpu_rwsem_wait", "__percpu_down_read", "copy_process", "kernel_clone"), False),
+        (("percpu_rwsem_wait", "flock_lock_inode", "vfs_write"), False),
+        (("jbd2_log_wait_commit", "ext4_sync_file", "vfs_write"), False),
+        ((), False),
+    ],
+)
+def test_a_frozen_file_system_below(stack: tuple[str, ...], frozen: bool) -> None:
+    waits = thread(101, state="D", stack=stack, call="openat", places=(Place("/data/x y/new"),))
+    (cause, *_) = causes(caller(), waits)
+    assert (cause.reason.code is Code.HANG_FROZEN) == frozen
+    if frozen:
+        (fix,) = cause.fixes
+        assert fix.command == """fsfreeze -u "$(findmnt -no TARGET -T '/data/x y')\""""
+
+
 def test_a_caller_of_a_path_that_is_not_known() -> None:
     """It belongs to the one mount with a waiting caller; of two mounts, either is possible."""
     other = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
