@@ -96,7 +96,7 @@ impl Known<'_> {
 }
 
 /// File or directory that a request is about, on a connection: known by its inode, or only by its path (libfuse's
-/// high-level callbacks). Of a request with a file's name in a directory: the directory.
+/// high-level callbacks). A request with a file's name in a directory is about that directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     Inode(u64, u64),
