@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from hanging import LONG, Hang, Hanging, looked_at, stuck
+from mounts import HANGS, end_with_the_test, mount_entry, wait_until
 
 pytestmark = [
     pytest.mark.live,
@@ -96,3 +99,34 @@ def test_the_child_that_is_waited_for(hang: Hang) -> None:
     mount.call("one")
     (cause, *_) = looked_at(mount)["causes"]
     assert f"hangfs waits for hangfs (pid {mount.thread('child')})" in cause["text"]
+
+
+def test_a_frozen_file_system_below(tmp_path: Path) -> None:
+    for program in ("bindfs", "mkfs.ext4", "fsfreeze", "losetup"):
+        if shutil.which(program) is None:
+            pytest.skip(f"this host has no {program}")
+    image, below, mount = (tmp_path / name for name in ("image", "below", "mount"))
+    for folder in (below, mount):
+        folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, below], check=True)
+    daemon = subprocess.Popen(["bindfs", "-f", below, mount], preexec_fn=end_with_the_test)
+    caller = None
+    try:
+        wait_until(lambda: bool(mount_entry(mount)), "the mount")
+        subprocess.run(["fsfreeze", "-f", below], check=True)
+        caller = subprocess.Popen(["touch", mount / "new"])
+        time.sleep(LONG)
+        _, result = stuck("--mount", mount)
+        cause = result["mounts"][0]["causes"][0]
+        assert cause["reason"]["code"] == "hang_frozen"
+        assert cause["text"].startswith(f"the file system of {below}/new is frozen: bindfs")
+        subprocess.run(cause["fixes"][0]["command"], shell=True, check=True)
+        assert caller.wait(HANGS) == 0
+    finally:
+        subprocess.run(["fsfreeze", "-u", below], check=False, stderr=subprocess.DEVNULL)
+        for path in (mount, below):
+            subprocess.run(["umount", "-l", path], check=False)
+        daemon.wait(HANGS)

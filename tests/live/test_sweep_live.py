@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mounts import wait_until
+from mounts import HANGS, end_with_the_test, mount_entry, wait_until
 from passed import Passed
 from recording import COMMAND, run
 from sample import Mounter, SampleMount
@@ -119,6 +120,37 @@ def test_a_mount_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3
+
+
+@pytest.fixture
+def null(samples: Path, tmp_path: Path) -> Iterator[Path]:
+    """The mount of a file system that does nothing."""
+    path = tmp_path / "null"
+    path.mkdir()
+    process = subprocess.Popen([samples / "nullfs", path], preexec_fn=end_with_the_test)
+    try:
+        wait_until(lambda: bool(mount_entry(path)), "the mount")
+        yield path
+    finally:
+        process.terminate()
+        assert process.wait(HANGS) == 0
+
+
+def test_rfuse24_shows_the_stages_of_a_creat(null: Path, tmp_path: Path) -> None:
+    """A file that is created is looked up, created, flushed and released: nothing else."""
+    needs_perf()
+    found = sweep(tmp_path, "--repeat", 1, "--mount", null, "--param", "files=101", "rfuse24")
+    (point,) = found["points"]
+    counted = {name: at["count"]["median"] for name, at in point["requests"].items()}
+    assert {name: counted[name] for name in ("create", "flush", "release")} == dict.fromkeys(
+        ("create", "flush", "release"), 101
+    )
+    # Also the directory that they are in.
+    assert counted["lookup"] in (101, 102)
+    stages = point["requests"]["create"]["stages_ns"]
+    assert {"queue", "dispatch", "daemon", "reply", "caller_wakeup", "vfs_exit"} <= stages.keys()
+    # It does nothing: the daemon's part is small.
+    assert stages["daemon"]["median"] < 0.5 * sum(at["median"] for at in stages.values())
 
 
 def test_fast17_counts_what_the_file_system_answered(

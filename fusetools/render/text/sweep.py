@@ -12,9 +12,10 @@ from fusetools.render.text.estimate import confidence, interval, seconds, span
 from fusetools.render.text.layout import cut, lines, table
 from fusetools.render.text.words import WORDS
 from fusetools.results.estimate import Estimate
-from fusetools.results.sweep import OperationAt, Sweep
+from fusetools.results.sweep import OperationAt, PointFigures, Sweep
 
 LONG = 200  # characters of a command that are shown
+LEAST = 0.1  # share of all requests' time from which an operation's stages are shown
 
 
 def render(result: Sweep) -> str:
@@ -159,13 +160,14 @@ def _operations(result: Sweep) -> list[str]:
 
 def stages(result: Sweep) -> list[Sequence[str]]:
     """Return a table's heading and rows: at each point, the mean time in each stage of the
-    operation whose requests took most time."""
+    operations whose requests took most time."""
     axes = result.experiment.axes
-    found = []
+    found: list[tuple[PointFigures, str, OperationAt]] = []
     for point in result.points:
         known = [(name, at) for name, at in point.requests.items() if at.stages_ns]
-        if known:
-            found.append((point, *max(known, key=lambda row: _whole(row[1]))))
+        least = LEAST * sum(_whole(at) for _, at in known)
+        known.sort(key=lambda row: -_whole(row[1]))
+        found += [(point, name, at) for name, at in known if _whole(at) >= least]
     names = sorted({name for _, _, at in found for name in at.stages_ns}, key=_place)
     rows: list[Sequence[str]] = [(*axes, "", *names)]
     for point, operation_, at in found:
