@@ -60,7 +60,9 @@ class Transfer:
     """Requests that read or write, either those that a caller waited for (``waits``) or those in
     the background: read-ahead, and writeback of dirty pages.
 
-    ``sized``: number of requests of known size, ``total_bytes`` and ``largest_bytes`` theirs.
+    ``sized``: number of requests of known size; ``largest_bytes``: the largest one's;
+    ``total_bytes``: bytes that they transferred (of a read: its answer's, or the requested ones if
+    the answer's length was not recorded).
     ``followed``: number of requests with one before them in the same file, ``in_order`` of those
     that begin where it ends. ``again_bytes``: bytes that had been read before and not been changed
     since; None for writes."""

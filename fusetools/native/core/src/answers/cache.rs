@@ -26,13 +26,13 @@ struct CachedCalls {
 
 /// Requests whose answer the kernel may keep, as in `Again`. Times in ns.
 #[derive(Debug, Serialize)]
-struct AskedAgain {
+pub struct AskedAgain {
     operation: Operation,
     negative: bool,
-    requests: u64,
+    pub requests: u64,
     total_ns: u64,
-    questions: u64,
-    again: u64,
+    pub questions: u64,
+    pub again: u64,
     soonest_ns: Option<u64>,
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
@@ -65,7 +65,7 @@ struct Transfer {
     operation: Operation,
     waits: bool,
     requests: u64,
-    /// Number of requests of known size, their bytes, and the largest one.
+    /// Number of requests of known size; the bytes that they transferred; the size of the largest one.
     sized: u64,
     total_bytes: u64,
     largest_bytes: u64,
@@ -96,7 +96,7 @@ impl Transfer {
 #[derive(Debug, Serialize)]
 pub struct Cached {
     calls: Vec<CachedCalls>,
-    asked: Vec<AskedAgain>,
+    pub asked: Vec<AskedAgain>,
     transfers: Vec<Transfer>,
     /// Number of transfers of an unknown file or place.
     unknown: u64,
@@ -201,8 +201,10 @@ impl Caches {
             return;
         }
         sum.sized += 1;
-        sum.total_bytes = sum.total_bytes.saturating_add(size);
         sum.largest_bytes = sum.largest_bytes.max(size);
+        // A read at the file's end brings fewer bytes than it requests.
+        let size = known.story.transferred(size);
+        sum.total_bytes = sum.total_bytes.saturating_add(size);
         let offset = known.details.offset;
         let Some(node) = node.filter(|_| offset != ABSENT && known.is_about()) else {
             self.unknown += 1;

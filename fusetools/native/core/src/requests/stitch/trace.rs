@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use super::*;
 
+/// Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
+const OUT: u64 = 16;
+const WRITE: u64 = 80;
+
 /// Events of a request, in their order; but the callback may return at any time after it replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -300,11 +304,18 @@ impl Story {
         self.until != ABSENT && self.at(Mark::Begin).is_some()
     }
 
+    /// Return the bytes that a read or a write of `requested` bytes transferred; `requested` if the reply's length is
+    /// unknown.
+    pub fn transferred(&self, requested: u64) -> u64 {
+        match (self.operation.name(), self.reply_len) {
+            _ if self.error != 0 || self.is_unanswered() => 0,
+            ("read", length) if length != ABSENT => length.saturating_sub(OUT),
+            _ => requested,
+        }
+    }
+
     /// Return the bytes read or written: as given to the callback, else as transferred; ABSENT if unknown.
     pub fn bytes(&self) -> u64 {
-        // Size of struct fuse_out_header; of fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
-        const OUT: u64 = 16;
-        const WRITE: u64 = 80;
         let (length, head) = match self.operation.name() {
             "write" => (self.request_len, WRITE),
             _ => (self.reply_len, OUT),
