@@ -156,6 +156,11 @@ impl Operation {
         )
     }
 
+    /// Return whether it opens a file or a directory: the system call returns a descriptor on the mount.
+    pub fn opens(self) -> bool {
+        matches!(self.name(), "open" | "opendir" | "create" | "tmpfile")
+    }
+
     /// Return whether the caller always waits for the reply. Requests of other operations may be sent in the
     /// background: read-ahead, write-back, and those without an operation.
     pub fn has_caller(self) -> bool {
@@ -275,11 +280,13 @@ pub enum Files {
     /// It returns a new one of a file; its third argument is the flags, of `open` the second.
     Opens,
     OpensOld,
-    /// It returns a copy of its first argument; its third is the flags.
+    /// It returns a copy of its first argument, without flags; or with flags, which are its third.
     Copies,
-    /// fcntl: some commands make a copy.
+    CopiesWith,
+    /// fcntl: some commands make a copy, one sets the flags.
     Control,
     Closes,
+    /// Its third argument is the flags.
     ClosesRange,
     /// A new program: some are closed.
     Executes,
@@ -413,7 +420,8 @@ impl Call {
             files: match name {
                 "openat" | "openat2" => Files::Opens,
                 "open" | "creat" => Files::OpensOld,
-                "dup" | "dup2" | "dup3" => Files::Copies,
+                "dup" | "dup2" => Files::Copies,
+                "dup3" => Files::CopiesWith,
                 "fcntl" => Files::Control,
                 "close" => Files::Closes,
                 "close_range" => Files::ClosesRange,
@@ -684,7 +692,7 @@ mod tests {
             assert_eq!(facts("getxattr"), ("getxattr", false, false, false));
             assert_eq!(facts("close"), ("flush", false, true, true));
             assert_eq!(facts("futex"), ("unknown", false, false, false));
-            assert_eq!(of("dup3").files, Files::Copies);
+            assert_eq!(of("dup3").files, Files::CopiesWith);
             assert!(of("splice").third && of("sendfile").second);
         }
         for (operation, names) in CALLS_OF {

@@ -1774,10 +1774,54 @@ fn descriptors_tell_the_mount() {
     let closes = OPENED.replace("enter 257 -100 0 0", "enter 257 -100 524288 0");
     let (_, calls) = Script::new().run_with_calls(&format!("{closes}{execs}{read}"));
     assert_eq!(calls.len(), 1);
+    // Flags: dup2 has none, whatever its third argument is; fcntl and close_range set them.
+    let copied = "40 900 enter 33 5 524288 1\n41 900 exit 33 1\n";
+    let on_copy = read.replace("0 5", "0 1");
+    assert_eq!(numbers(&format!("{copied}{execs}{on_copy}")), [0]);
+    for sets in [
+        "enter 72 5 1 2\n36 900 exit 72 0",
+        "enter 436 3 4 9\n36 900 exit 436 0",
+    ] {
+        let set = format!("35 900 {sets}\n");
+        assert!(numbers(&format!("{set}{read}")).contains(&0), "{sets}");
+        assert!(
+            !numbers(&format!("{set}{execs}{read}")).contains(&0),
+            "{sets}"
+        );
+    }
     // A request tells it, too: of a file that was opened before.
     let told = "100 900 enter 0 7\n102 900 begin 4 15\n104 500 end 4 0\n106 900 exit 0 1\n
                 110 900 enter 0 7\n112 900 exit 0 1";
     assert_eq!(numbers(told), [0, 0]);
+}
+
+/// The path of a file is on a mount, and the file is not.
+#[test]
+fn a_descriptor_is_on_the_mount_where_the_file_is_opened() {
+    let connections = |text: &str| {
+        let (_, calls) = Script::new().run_with_calls(text);
+        let reads = calls.iter().filter(|call| call.number == 0);
+        reads.map(|call| call.connection).collect::<Vec<_>>()
+    };
+    let open = |requests: &str| {
+        format!("40 900 enter 257 -100 0 0\n{requests}\n50 900 exit 257 6\n60 900 enter 0 6\n70 900 exit 0 9\n")
+    };
+    let looks = "41 900 begin 4 1\n42 500 end 4 0\n";
+    let follows = format!("{looks}43 900 begin 6 5\n44 500 end 6 0");
+    let there = format!("{follows}\n45 900 begin 8 14 46\n46 600 end 8 0 46");
+    assert_eq!(connections(&open(&follows)), []);
+    assert_eq!(connections(&open(&there)), [MOUNT + 1]);
+    // Some daemons get no OPEN.
+    assert_eq!(connections(&open(looks)), [MOUNT]);
+    assert_eq!(connections(&format!("{OPENED}{}", open(looks))), []);
+    // A write whose buffer is a page of a mapped file that is read now; sendfile reads from its second descriptor.
+    for call in [1, 40] {
+        let text = format!(
+            "100 900 enter {call} 7 8\n102 900 begin 4 15\n104 500 end 4 0\n106 900 exit {call} 1\n
+             110 900 enter 1 7\n112 900 exit 1 1"
+        );
+        assert_eq!(Script::new().run_with_calls(&text).1.len(), 1);
+    }
 }
 
 /// Go's callbacks: neither their request nor their return is recorded.

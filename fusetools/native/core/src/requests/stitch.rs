@@ -124,6 +124,8 @@ pub struct Stitch {
     /// program closes it.
     kinds_of_calls: Vec<Call>,
     mounted: FxHashMap<(i32, u64), (u64, bool)>,
+    /// Connections on which opening a file makes a request.
+    opening: FxHashSet<u64>,
     /// System calls on mounts that have ended, if they are collected; the one that ended with the last event.
     collects: bool,
     mount_calls: Vec<MountCall>,
@@ -301,6 +303,7 @@ impl Stitch {
             ended_last: None,
             kinds_of_calls: Arch::new(arch).calls(),
             mounted,
+            opening: FxHashSet::default(),
             collects: false,
             mount_calls: Vec::new(),
             last_call: None,
@@ -420,6 +423,11 @@ impl Stitch {
     /// Return the daemons of the filters.
     pub fn daemons(&self) -> &[(i32, u64)] {
         &self.filters.daemons
+    }
+
+    /// Return `Filters::window`.
+    pub fn window(&self) -> (u64, u64) {
+        self.window
     }
 
     /// Set the time of the recording's last event: open requests count until then.

@@ -51,6 +51,7 @@ pub(super) const MOST_FILES: usize = 1 << 16;
 /// AT_FDCWD and other negative numbers are no descriptors.
 const MOST_DESCRIPTOR: u64 = i32::MAX as u64;
 const O_CLOEXEC: u64 = 0o2_000_000;
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
 
 /// System call on a mount.
 #[derive(Clone, Debug)]
@@ -150,6 +151,8 @@ pub(super) struct Current {
     /// Its mount's connection, ABSENT if unknown; None: it is on no mount, as far as known.
     pub(super) mount: Option<u64>,
     operations: u128,
+    /// Connection on which it has opened a file.
+    opens: Option<u64>,
     /// State of the thread when the time up to which the call is accounted for ended.
     accounted: Spent,
     /// Since then: begin of the first wait for something else than a request; end of the last.
@@ -383,8 +386,17 @@ impl Stitch {
         if matches!(task.call.mount, None | Some(ABSENT)) {
             task.call.mount = Some(connection);
         }
+        if op.opens() && connection != ABSENT {
+            task.call.opens = Some(connection);
+            if self.opening.len() < MOST_FILES {
+                self.opening.insert(connection);
+            }
+        }
         let kind = self.call_of(syscall.number);
-        if kind.own_descriptor && connection != ABSENT {
+        // With two descriptors, it may be the other one. A page fault at the call's buffer reads from another file.
+        let two = kind.second || kind.third;
+        let faults = op == Operation::READ && kind.operation != op;
+        if kind.own_descriptor && connection != ABSENT && !two && !faults {
             self.opened((pid, syscall.from), (connection, false));
         }
     }
@@ -414,7 +426,7 @@ impl Stitch {
     }
 
     /// Learn from a system call that returns which descriptors are on which mounts.
-    fn descriptors(&mut self, pid: i32, call: Syscall, mount: Option<u64>, ret: i64) {
+    fn descriptors(&mut self, pid: i32, call: Syscall, current: &Current, ret: i64) {
         let kind = self.call_of(call.number);
         let first = (pid, call.from);
         match kind.files {
@@ -425,26 +437,43 @@ impl Stitch {
                     Files::Opens => call.third,
                     _ => call.second,
                 };
-                let connection = mount.filter(|connection| *connection != ABSENT);
+                // Without an OPEN, a part of the path is on the mount, but the file may be elsewhere (a symbolic link, a
+                // mount below). Some daemons get no OPEN at all.
+                let led_on =
+                    Operation::of_bits(current.operations).any(|op| op.name() == "readlink");
+                let may_be =
+                    |mount: &u64| *mount != ABSENT && !led_on && !self.opening.contains(mount);
+                let connection = current.opens.or(current.mount.filter(may_be));
                 self.replaced((pid, ret as u64), connection, flags & O_CLOEXEC != 0);
             }
-            Files::Copies => {
+            Files::Copies | Files::CopiesWith => {
                 let source = self.mounted.get(&first).map(|file| file.0);
-                self.replaced((pid, ret as u64), source, call.third & O_CLOEXEC != 0);
+                let closes = kind.files == Files::CopiesWith && call.third & O_CLOEXEC != 0;
+                self.replaced((pid, ret as u64), source, closes);
             }
             // F_DUPFD and F_DUPFD_CLOEXEC.
             Files::Control if matches!(call.second, 0 | 1030) => {
                 let source = self.mounted.get(&first).map(|file| file.0);
                 self.replaced((pid, ret as u64), source, call.second == 1030);
             }
+            // F_SETFD.
+            Files::Control if call.second == 2 => {
+                if let Some(file) = self.mounted.get_mut(&first) {
+                    file.1 = call.third & 1 != 0;
+                }
+            }
             Files::Control => {}
             Files::Closes => {
                 self.mounted.remove(&first);
             }
             Files::ClosesRange => {
-                let closed = call.from..=call.second;
-                self.mounted
-                    .retain(|(of, fd), _| *of != pid || !closed.contains(fd));
+                let later = call.third & CLOSE_RANGE_CLOEXEC != 0;
+                let range = call.from..=call.second;
+                self.mounted.retain(|(of, fd), file| {
+                    let within = *of == pid && range.contains(fd);
+                    file.1 |= within;
+                    !within || later
+                });
             }
             Files::Executes => self.mounted.retain(|(of, _), file| *of != pid || !file.1),
         }
@@ -501,7 +530,7 @@ impl Stitch {
             current.mount = Some(last);
         }
         if let Ends::Returns(ret) = how {
-            self.descriptors(pid, call, current.mount, ret);
+            self.descriptors(pid, call, &current, ret);
         }
         let Some(connection) = current.mount else {
             return;
