@@ -57,8 +57,15 @@ const OP_LOOKUP: u64 = 1;
 const OP_GETATTR: u64 = 3;
 
 fn tell(batch: &Batch, inodes: bool, listener: &mut dyn Listener) -> RequestCounts {
-    let catalogue: Vec<Meaning> = ROWS
-        .iter()
+    let filters = Filters {
+        daemons: vec![(DAEMON, MOUNT)],
+        ..Filters::default()
+    };
+    observe(batch, &catalogue(inodes), filters, listener)
+}
+
+fn catalogue(inodes: bool) -> Vec<Meaning> {
+    ROWS.iter()
         .filter(|row| inodes || !matches!(row.4, Role::Inode | Role::Answered))
         .map(|(event, layer, function, operation, role)| Meaning {
             event: event.to_string(),
@@ -67,13 +74,17 @@ fn tell(batch: &Batch, inodes: bool, listener: &mut dyn Listener) -> RequestCoun
             operation: operation.to_string(),
             role: *role,
         })
-        .collect();
-    let filters = Filters {
-        daemons: vec![(DAEMON, MOUNT)],
-        ..Filters::default()
-    };
-    let stitch = Stitch::new(&catalogue, filters, Some("x86_64"), 0, 3);
-    let mut observer = Observer::new(stitch, &catalogue, listener);
+        .collect()
+}
+
+fn observe(
+    batch: &Batch,
+    catalogue: &[Meaning],
+    filters: Filters,
+    listener: &mut dyn Listener,
+) -> RequestCounts {
+    let stitch = Stitch::new(catalogue, filters, Some("x86_64"), 0, 3);
+    let mut observer = Observer::new(stitch, catalogue, listener);
     observer.push(batch);
     observer.finish()
 }
@@ -323,6 +334,52 @@ fn negative_lookups() {
     assert_eq!(lookup.errors.iter().collect::<Vec<_>>(), [(&2, &1)]);
     let getattr = &outcomes.operations[&Operation::of_name("getattr")];
     assert_eq!((getattr.answered, getattr.negative), (1, 0));
+}
+
+#[test]
+fn calls_without_a_daemon_are_of_the_selected_time_and_mounts() {
+    let mut script = Script::default();
+    for time in [100, 200, 300] {
+        script.time = time - 10;
+        script.call(900, EXIT, &[4, -107i64 as u64]);
+    }
+    let gone = |filters: Filters| {
+        let filters = Filters {
+            daemons: vec![(DAEMON, MOUNT), (600, MOUNT + 1)],
+            ..filters
+        };
+        let mut outcomes = Outcomes::new(Arch::X86_64, &filters);
+        observe(&script.batch, &catalogue(true), filters, &mut outcomes);
+        outcomes.gone.get(&4).copied().unwrap_or(0)
+    };
+    assert_eq!(gone(Filters::default()), 3);
+    let (from, to) = (Some(150), Some(250));
+    assert_eq!(
+        gone(Filters {
+            from,
+            to,
+            ..Filters::default()
+        }),
+        1
+    );
+    // Neither the mount of such a call is known, nor here its caller's name.
+    let comms = vec!["nobody".to_owned()];
+    assert_eq!(
+        gone(Filters {
+            comms,
+            ..Filters::default()
+        }),
+        0
+    );
+    for (connections, calls) in [(vec![MOUNT], 0), (vec![MOUNT, MOUNT + 1], 3)] {
+        assert_eq!(
+            gone(Filters {
+                connections,
+                ..Filters::default()
+            }),
+            calls
+        );
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::requests::stitch::{Fate, Mark, Story, FATES};
 /// Outcomes of requests by operation, and system calls that failed because the daemon is gone.
 pub struct Outcomes {
     pub operations: FxHashMap<Operation, Outcome>,
-    /// Calls that failed with ENOTCONN, by number. A mount whose daemon is gone gets no requests.
+    /// Calls that failed with ENOTCONN, by number. A mount whose daemon is gone gets no requests. None if the filters
+    /// select callers by name, or some mounts.
     pub gone: FxHashMap<u64, u64>,
     /// Requests whose answer the kernel refused, by operation and error; requests that their reader left without an
     /// answer, by operation.
@@ -29,6 +30,9 @@ pub struct Outcomes {
     arch: Arch,
     daemons: FxHashSet<i32>,
     pids: Vec<i32>,
+    window: (u64, u64),
+    /// The filters select callers or mounts, which failed calls on a mount without a daemon do not show.
+    partial: bool,
 }
 
 /// Error of system calls on a mount whose daemon is gone.
@@ -51,6 +55,8 @@ impl Outcomes {
             arch,
             daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
             pids: filters.pids.clone(),
+            window: (0, u64::MAX),
+            partial: !filters.comms.is_empty() || !filters.selects_all_mounts(),
         }
     }
 }
@@ -220,10 +226,15 @@ impl Listener for Outcomes {
         }
     }
 
+    fn selects(&mut self, window: (u64, u64)) {
+        self.window = window;
+    }
+
     fn event(&mut self, ev: &Ev, role: Role) {
         let [number, result, ..] = ev.v;
         let wanted = role == Role::SysExit && result == ENOTCONN && !self.daemons.contains(&ev.pid);
         let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
+        let wanted = wanted && !self.partial && (self.window.0..self.window.1).contains(&ev.time);
         if wanted && !self.arch.is_fake(number) && !self.arch.is_socket(number) {
             *self.gone.entry(number).or_default() += 1;
         }

@@ -56,6 +56,12 @@ impl Filters {
         self.cost.filter(|_| self.corrected)
     }
 
+    /// Return whether all connections of daemons are selected.
+    pub(crate) fn selects_all_mounts(&self) -> bool {
+        let selected = |connection| self.connections.contains(connection);
+        self.connections.is_empty() || self.daemons.iter().all(|(_, own)| selected(own))
+    }
+
     /// Return `from` and `to` on the recording's clock.
     pub fn window(&self, first: u64) -> (u64, u64) {
         (

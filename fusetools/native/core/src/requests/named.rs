@@ -130,6 +130,9 @@ pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
 
 /// Receiver of complete stories, and of the events between them.
 pub trait Listener {
+    /// Take the times between which requests begin that the filters select, on the recording's clock.
+    fn selects(&mut self, _window: (u64, u64)) {}
+
     fn story(&mut self, known: &Known<'_>);
 
     /// Take new stacks. Their numbers continue those before.
@@ -151,6 +154,10 @@ pub trait Listener {
 }
 
 impl<L: Listener + ?Sized> Listener for &mut L {
+    fn selects(&mut self, window: (u64, u64)) {
+        (**self).selects(window);
+    }
+
     fn story(&mut self, known: &Known<'_>) {
         (**self).story(known);
     }
@@ -222,7 +229,8 @@ struct All<L> {
 
 impl<L: Listener> Observer<L> {
     /// Report to `listener`. `catalogue`: as given to the stitching.
-    pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Observer<L> {
+    pub fn new(stitch: Stitch, catalogue: &[Meaning], mut listener: L) -> Observer<L> {
+        listener.selects(stitch.window());
         let names = Names::new(catalogue, stitch.daemons());
         Observer {
             roles: catalogue.iter().map(|row| row.role).collect(),
