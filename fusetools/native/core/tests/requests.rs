@@ -1,5 +1,6 @@
 //! Single requests from events made by hand: names, the slowest, the queue, and their output.
 
+use fusetools_core::answers::cache::Caches;
 use fusetools_core::answers::export::{Form, Rows};
 use fusetools_core::answers::outcomes::Outcomes;
 use fusetools_core::answers::perfetto::{Session, Trace};
@@ -316,6 +317,38 @@ fn a_callback_without_a_number_names_the_request_that_its_thread_read() {
     calls(4, 90, 90, "/c");
     calls(6, 80, 90, "/no");
     assert_eq!(paths(&script, true), ["/a/b", "/c", "?"]);
+}
+
+/// libfuse's high-level callbacks get a file's path as well as the attribute's name.
+#[test]
+fn attributes_of_one_file_are_different_questions() {
+    const GETXATTR: u64 = 22;
+    let mut script = Script::default();
+    for (unique, attribute) in [(2, "user.a"), (4, "user.b"), (6, "user.a")] {
+        script.call(900, BEGIN, &[unique, MOUNT, GETXATTR]);
+        script.call(501, EXIT, &[0, 40]);
+        script.call(501, GETATTR, &[unique]);
+        script.batch.side.push(Side::Name {
+            time: script.time,
+            pid: DAEMON,
+            tid: 501,
+            unique,
+            ino: ABSENT,
+            handle: ABSENT,
+            name: "/file".into(),
+            attribute: Some(attribute.into()),
+        });
+        script.call(501, END, &[unique, MOUNT, 0]);
+        script.call(501, GETATTR_RETURN, &[unique]);
+    }
+    let mut caches = Caches::new(Arch::X86_64);
+    tell(&script.batch, true, &mut caches);
+    let asked = caches.finish().asked;
+    let found: Vec<_> = asked
+        .iter()
+        .map(|row| (row.requests, row.questions, row.again))
+        .collect();
+    assert_eq!(found, [(3, 2, 1)]);
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl Asked {
         let name = known.details.name.as_ref();
         let negative = known.finds_nothing();
         let mut hasher = FxHasher::default();
-        name.hash(&mut hasher);
+        (name, known.details.argument()).hash(&mut hasher);
         let key = (operation, negative, node, hasher.finish());
         let sum = self.sums.entry((operation, negative)).or_insert(Again {
             operation,
