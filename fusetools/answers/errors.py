@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from fusetools import core
@@ -25,6 +26,7 @@ from fusetools.results.errors import (
     OperationErrors,
     Refused,
 )
+from fusetools.results.request import Aborter
 
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
@@ -61,10 +63,10 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     refused = (Refused(**row) for row in asked(answer["refused"]))
     dropped = (Dropped(**row) for row in asked(answer["dropped"]))
     contradicted = (Contradicted(**row) for row in asked(answer["contradicted"]))
-    aborted = (
-        Aborted(*aborter(by["daemon"], by["comm"], by["pid"], by["call"]), by["requests"])
-        for by in answer["aborted"]
-    )
+    aborters: Counter[Aborter] = Counter()
+    for by in asked(answer["aborted"]):
+        aborters[aborter(by["daemon"], by["comm"], by["pid"], by["call"])] += by["requests"]
+    aborted = (Aborted(*by, requests) for by, requests in aborters.items())
     return Errors(
         tuple(rows),
         facts,

@@ -19,8 +19,8 @@ pub struct Outcomes {
     /// answer, by operation.
     pub refused: FxHashMap<(Operation, u32), Kept>,
     pub dropped: FxHashMap<Operation, Kept>,
-    /// Aborted requests, by who did it.
-    pub aborted: FxHashMap<Aborter, u64>,
+    /// Aborted requests, by operation and who did it.
+    pub aborted: FxHashMap<(Operation, Aborter), u64>,
     /// Failed system calls whose last request was answered without an error: call, error, operation, and whether requests
     /// in the background had been answered with that error.
     pub contradicted: FxHashMap<(u64, u32, Operation, bool), u64>,
@@ -214,8 +214,9 @@ impl Listener for Outcomes {
                 call: story.aborter_call,
                 daemon: story.aborted_by_daemon,
             };
-            if self.aborted.len() < MOST || self.aborted.contains_key(&aborter) {
-                *self.aborted.entry(aborter).or_default() += 1;
+            let key = (story.operation, aborter);
+            if self.aborted.len() < MOST || self.aborted.contains_key(&key) {
+                *self.aborted.entry(key).or_default() += 1;
             }
         }
         if story.at(Mark::End).is_some() || story.is_unanswered() {
@@ -297,7 +298,7 @@ pub struct Errors {
     disconnected: Vec<(String, u64)>,
     refused: Vec<Row<Refused>>,
     dropped: Vec<Row<Kept>>,
-    aborted: Vec<Aborted>,
+    aborted: Vec<Row<Aborted>>,
     interrupts: Vec<Row<Interrupted>>,
     contradicted: Vec<Row<Contradicted>>,
 }
@@ -325,12 +326,16 @@ impl Outcomes {
             of: Refused { error, kept },
         });
         let dropped = self.dropped.into_iter();
-        let aborted = self.aborted.into_iter().map(|(by, requests)| Aborted {
-            pid: by.pid,
-            comm: by.comm,
-            call: known(by.call).map(syscall),
-            daemon: by.daemon,
-            requests,
+        let aborted = self.aborted.into_iter();
+        let aborted = aborted.map(|((operation, by), requests)| Row {
+            operation,
+            of: Aborted {
+                pid: by.pid,
+                comm: by.comm,
+                call: known(by.call).map(syscall),
+                daemon: by.daemon,
+                requests,
+            },
         });
         let interrupts = self.interrupts.into_iter();
         let interrupts = interrupts.map(|((operation, comm, signal), of)| Row {
