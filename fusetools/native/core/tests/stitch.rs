@@ -796,6 +796,20 @@ fn a_ring_whose_requests_are_handed_on() {
 
 /// With a ring, the length in a reply's header is the daemon's choice; what is submitted shows that a ring answered.
 #[test]
+fn an_answer_that_nobody_waits_for_has_a_length() {
+    for opcode in [15, 18] {
+        let text = format!(
+            "100 900 begin 2 {opcode}
+            150 500 end 2 0
+            150 500 length 2 160
+            160 500 exit 1 160"
+        );
+        let stories = Script::new().run(&text);
+        assert_eq!(stories[0].reply_len, 160, "{opcode}");
+    }
+}
+
+#[test]
 fn an_answer_by_a_ring_has_no_length() {
     let script = "
         90 900 begin 2 1

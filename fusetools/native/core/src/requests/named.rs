@@ -251,9 +251,7 @@ impl<L: Listener> Observer<L> {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),
         });
-        let all = &mut self.all;
-        self.stitch
-            .settle(&mut |story, comms| all.story(story, comms));
+        self.settle();
         self.calls();
     }
 
@@ -317,7 +315,17 @@ impl<L: Listener> Observer<L> {
             .or_else(numbered)
     }
 
+    /// Report the request that ended with the last event, before names change.
+    fn settle(&mut self) {
+        let all = &mut self.all;
+        self.stitch
+            .settle(&mut |story, comms| all.story(story, comms));
+    }
+
     fn event(&mut self, event: &Ev) {
+        if self.roles.get(event.kind as usize) != Some(&Role::Length) {
+            self.settle();
+        }
         let concerns = self.all.names.concerns(event);
         let daemon = if concerns {
             self.daemon_of_event(event)
@@ -364,6 +372,7 @@ impl<L: Listener> Observer<L> {
     }
 
     fn side(&mut self, record: &Side) {
+        self.settle();
         let daemon = match record {
             Side::Name { unique, .. } if *unique == ABSENT => {
                 self.unnumbered = Some(record.clone());

@@ -117,7 +117,7 @@ pub struct Stitch {
     losses: u32,
     /// Shortest time in ns between two events of one thread that follow each other in the kernel.
     least: u64,
-    /// Stories are reported when their request ends. And: the last such story, until its length is known.
+    /// Stories are reported when their request ends. And: the last request that ended, until its length is known.
     eager: bool,
     ended_last: Option<Slot>,
     /// Facts about system calls, by number; descriptors on mounts, by process and number: connection, and whether a new
@@ -342,10 +342,15 @@ impl Stitch {
         self
     }
 
-    /// Report requests that have ended. With `eager`, call this at the end of a batch.
+    /// Report the request that ended with the last event, if nothing more can be learned of it. With `eager`, call this at
+    /// the end of a batch.
     pub fn settle(&mut self, tell: Tell) {
-        if let Some(slot) = self.ended_last.take() {
-            self.tell(slot, tell);
+        let Some(slot) = self.ended_last.take() else {
+            return;
+        };
+        match self.eager {
+            true => self.tell(slot, tell),
+            false => self.close(slot, tell),
         }
     }
 

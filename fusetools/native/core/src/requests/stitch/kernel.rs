@@ -341,14 +341,11 @@ impl Stitch {
             self.resent(ev, slot);
         }
         self.ended(ev, slot, or_zero(error) as i32);
-        let Some(open) = self.get(slot) else { return };
-        if open.caller_open {
+        if self.get(slot).is_some_and(|open| open.caller_open) {
             self.ended_for_the_caller(slot);
         }
-        self.close(slot, tell);
-        if self.eager {
-            self.ended_last = Some(slot);
-        }
+        // The next event may be its length.
+        self.ended_last = Some(slot);
     }
 
     pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
