@@ -66,3 +66,32 @@ def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
     (row,) = [row for row in fusetools.open(output).cache().transfers if row.operation == "read"]
     assert row.again_bytes
     assert row.total_bytes * 3 == row.again_bytes * 26
+
+
+def test_bytes_and_calls_are_those_of_the_mounts_files(tmp_path: Path) -> None:
+    """A program that reads to the end reads each byte once; a file that a symbolic link on the
+    mount leads to is elsewhere."""
+    if shutil.which("bindfs") is None:
+        pytest.skip("this host has no bindfs")
+    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
+    for folder in (below, mount):
+        folder.mkdir()
+    for n in range(23):
+        (below / f"f{n}").write_bytes(bytes(777 * n + 1))
+    (tmp_path / "elsewhere").write_bytes(bytes(30_000))
+    (below / "link").symlink_to(tmp_path / "elsewhere")
+    command = ["bindfs", "-f", "-o", "direct_io", below, mount]
+    daemon = subprocess.Popen(command, preexec_fn=end_with_the_test)
+    try:
+        wait_until(lambda: bool(mount_entry(mount)), "the mount")
+        script = f"cat {mount}/f* >/dev/null; dd if={mount}/link of=/dev/null bs=1000"
+        recorded(output, "--mount", mount, "--", "sh", "-c", script)
+    finally:
+        subprocess.run(["umount", "-l", mount], check=False)
+        daemon.wait()
+    found = fusetools.open(output).cache()
+    (row,) = [row for row in found.transfers if row.operation == "read"]
+    assert row.total_bytes == sum(777 * n + 1 for n in range(23))
+    assert (row.again_bytes, row.in_order) == (0, row.followed) and row.followed >= 23
+    reads = {call.syscall: call for call in found.calls}["read"]
+    assert (reads.calls, reads.none) == (row.requests, 0)
