@@ -80,8 +80,9 @@ def test_bytes_and_calls_are_those_of_the_mounts_files(tmp_path: Path) -> None:
         (below / f"f{n}").write_bytes(bytes(777 * n + 1))
     (tmp_path / "elsewhere").write_bytes(bytes(30_000))
     (below / "link").symlink_to(tmp_path / "elsewhere")
-    command = ["bindfs", "-f", "-o", "direct_io", below, mount]
-    daemon = subprocess.Popen(command, preexec_fn=end_with_the_test)
+    daemon = subprocess.Popen(
+        ["bindfs", "-f", "-o", "direct_io", below, mount], preexec_fn=end_with_the_test
+    )
     try:
         wait_until(lambda: bool(mount_entry(mount)), "the mount")
         script = f"cat {mount}/f* >/dev/null; dd if={mount}/link of=/dev/null bs=1000"
