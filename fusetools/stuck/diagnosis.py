@@ -287,7 +287,9 @@ class _Diagnosis:
         moment = self.moment
         # All processes are seen, and none has it open.
         seen = moment.root and not moment.pid_namespace and not connection.hidden
+        # Mount namespaces of services and containers keep mounts that are long gone here.
         others = connection.fstype in (VIRTIOFS, "autofs") or not connection.path
+        others = others or connection.seen_by is not None
         if daemon is None and seen and not others and connection.waiting == 0:
             return [Cause("dead", Reason(Code.HANG_ENDED), fixes=fixes)]
         return []

@@ -21,10 +21,12 @@ from troubles import MINOR, PAIRS, QUIET, TROUBLES
 
 import fusetools
 from fusetools.cli.options import LOST
+from fusetools.reasons import Code
 from fusetools.render.text.why import first
 from fusetools.results.why import Why
 
 KEPT = Path("target/why")
+DAEMON, CPU = "faultfs", Code.CPU_TAKEN.value
 
 
 @contextlib.contextmanager
@@ -62,12 +64,18 @@ def judged(result: Why, name: str) -> tuple[str, ...]:
     """Return the codes of all findings if they are wrong, else ().
 
     A single trouble's code must come first. All codes of several troubles must be present. Without
-    troubles there must be no finding. A finding about the recorder is not wrong.
+    troubles there must be no finding. A finding about the recorder is not wrong, nor that programs
+    of others took the CPU: they may have.
     """
     known = {**TROUBLES, **MINOR}
     wanted = [known[part][1] for part in name.split("+") if part in known]
-    codes = [f.reason.code.value for f in result.findings]
-    codes = [code for code in codes if code != "recording_disturbs"]
+    own = {caller.comm for finding in result.findings for caller in finding.callers} | {DAEMON}
+    codes = [
+        f.reason.code.value
+        for f in result.findings
+        if f.reason.code != Code.RECORDING_DISTURBS
+        and (f.reason.code.value != CPU or CPU in wanted or f.reason.subject["comm"] in own)
+    ]
     right = {*wanted} <= {*codes} if len(wanted) > 1 or name in MINOR else codes[:1] == wanted
     return () if right else (*codes, "instead of", *wanted)
 

@@ -123,10 +123,9 @@ def test_errors_of_writes_in_the_background_are_returned_later(
         "error": "ENOSPC",
         "place": "background",
     }
-    assert (
-        finding.reason.figures["requests"]
-        == {name: n for o in recording.errors().operations for name, n in o.errors}["ENOSPC"]
-    )
+    failed = {name: n for o in recording.errors().operations for name, n in o.errors}["ENOSPC"]
+    waited = sum(o.requests for o in recording.stages("write").operations if o.waits)
+    assert failed - waited <= finding.reason.figures["requests"] <= failed
 
 
 def test_dropped_requests_are_no_work(recorder: Recorder) -> None:

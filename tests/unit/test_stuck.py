@@ -1178,6 +1178,10 @@ def test_a_mount_whose_daemon_has_ended() -> None:
     for more in ({"root": False}, {"pid_namespace": True}):
         (mount,) = stuck(moment(connections=(left,), processes=(CALLER,), **more)).mounts
         assert mount.state != "dead"
+    # A service's mount namespace keeps what is unmounted here.
+    kept = replace(left, seen_by=7)
+    (mount,) = stuck(moment(connections=(kept,), processes=(CALLER,))).mounts
+    assert mount.state != "dead"
     for other in (replace(left, hidden=True), replace(left, fstype="virtiofs")):
         (mount,) = stuck(moment(connections=(other,), processes=(CALLER,))).mounts
         assert mount.state == "quiet"
