@@ -62,15 +62,15 @@ def test_questions_asked_again_are_those_of_the_table(table: Columns) -> None:
 
 def test_reads_are_those_of_the_table(table: Columns) -> None:
     read: dict[str, set[int]] = defaultdict(set)
-    ends: dict[tuple[str, bool], int] = {}
+    ends: dict[str, int] = {}
     expected: dict[bool, list[int]] = {}
-    for at in table.end_ns.argsort(kind="stable"):
+    for at in table.begin_ns.argsort(kind="stable"):
         if table.operation[at] != "read":
             continue
         waits, path = bool(table.waits[at]), str(table.path[at])
         begin, size = int(table.offset_bytes[at]), int(table.size_bytes[at])
         row = expected.setdefault(waits, [0, 0, 0, 0, 0, 0])
-        followed = (path, waits) in ends
+        followed = path in ends
         row[0] += 1
         row[2] = max(row[2], size)
         # A read at the file's end gets fewer bytes than it requested.
@@ -78,10 +78,10 @@ def test_reads_are_those_of_the_table(table: Columns) -> None:
         pages = set(range(begin, begin + size))
         row[1] += size
         row[3] += followed
-        row[4] += followed and ends[path, waits] == begin
+        row[4] += followed and ends[path] == begin
         row[5] += len(pages & read[path])
         read[path] |= pages
-        ends[path, waits] = begin + size
+        ends[path] = begin + size
     found = {
         row.waits: [
             row.requests,

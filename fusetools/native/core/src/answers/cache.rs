@@ -127,9 +127,21 @@ impl Parts {
 #[derive(Default)]
 struct File {
     read: Parts,
-    /// End of the last read and of the last write, of those that wait and of others.
-    next: FxHashMap<(Operation, bool), u64>,
+    /// End of the last read and of the last write.
+    next: FxHashMap<Operation, u64>,
 }
+
+/// Part of a file that a request reads or writes.
+struct Span {
+    node: u32,
+    operation: Operation,
+    waits: bool,
+    from: u64,
+    to: u64,
+}
+
+/// Maximum number of requests that are put in the order of their begin: more than a mount has in flight.
+const MOST_SPANS: usize = 1 << 12;
 
 const MOST_NODES: usize = 1 << 18;
 /// Maximum number of parts of files that were read.
@@ -149,6 +161,8 @@ pub struct Caches {
     nodes: FxHashMap<Place, u32>,
     files: FxHashMap<u32, File>,
     parts: usize,
+    /// The last requests by begin and number. They are reported in the order of their ends.
+    spans: BTreeMap<(u64, u64), Span>,
 }
 
 impl Caches {
@@ -163,10 +177,28 @@ impl Caches {
             nodes: FxHashMap::default(),
             files: FxHashMap::default(),
             parts: 0,
+            spans: BTreeMap::new(),
         }
     }
 
-    pub fn finish(self) -> Cached {
+    /// Count whether requests continue those before them, but for the last `most`.
+    fn follow(&mut self, most: usize) {
+        while self.spans.len() > most {
+            let Some((_, span)) = self.spans.pop_first() else {
+                return;
+            };
+            let file = self.files.entry(span.node).or_default();
+            let next = file.next.insert(span.operation, span.to);
+            let sum = self.transfers.get_mut(&(span.operation, span.waits));
+            if let (Some(sum), Some(next)) = (sum, next) {
+                sum.followed += 1;
+                sum.in_order += u64::from(next == span.from);
+            }
+        }
+    }
+
+    pub fn finish(mut self) -> Cached {
+        self.follow(0);
         let mut calls: Vec<_> = self.calls.into_values().collect();
         calls.sort_by(|a, b| (b.calls, &a.syscall).cmp(&(a.calls, &b.syscall)));
         let mut transfers: Vec<_> = self.transfers.into_values().collect();
@@ -212,16 +244,22 @@ impl Caches {
         };
         let file = self.files.entry(node).or_default();
         let end = offset.saturating_add(size);
-        if let Some(next) = file.next.insert((operation, waits), end) {
-            sum.followed += 1;
-            sum.in_order += u64::from(next == offset);
-        }
         let fits = size > 0 && self.parts < MOST_PARTS;
         if let Some(again) = sum.again_bytes.as_mut().filter(|_| fits) {
             let before = file.read.0.len();
             *again += file.read.add(offset, end);
             self.parts = (self.parts + file.read.0.len()).saturating_sub(before);
         }
+        let span = Span {
+            node,
+            operation,
+            waits,
+            from: offset,
+            to: end,
+        };
+        let story = known.story;
+        self.spans.insert((story.start(), story.unique), span);
+        self.follow(MOST_SPANS);
     }
 }
 
