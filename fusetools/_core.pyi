@@ -924,7 +924,8 @@ def ring_collect(
     has ``limit`` bytes. It closes both descriptors. OSError: it failed."""
 
 class ProcessBefore(TypedDict):
-    # Times in ns. `blocked_ns`: summed over its threads; `for_children_ns`: part of it
+    # Times in ns. `blocked_ns`: summed over its threads; `for_children_ns`: in waits for its
+    # children, which are not in `calls`
     pid: int
     comm: str
     span_ns: int

@@ -909,12 +909,12 @@ LOW_DETAIL = {
     "off_cpu": "switches of tasks",
 }
 
-# By code: what is missing, and why.
 _RUNNABLE = (
     "for {runnable_share} of the requests' time the thread that had them was ready to run and had "
     "no CPU."
 )
 
+# By code: what is missing, and why.
 SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.OTHER: (lambda words: words.get("what", ""), lambda words: words.get("why", "")),
     Code.DAEMON_UNKNOWN: (_daemon, "{message}"),

@@ -28,7 +28,6 @@ from fusetools.record.state import Lock
 from fusetools.record.streaming import BUFFERS, LARGEST, SMALLEST, Piped
 
 PATIENCE = 10.0  # seconds that perf has to write what it holds
-FOR_CHILDREN = ("wait4", "waitid", "waitpid")
 EVENTS = (
     *(Event(name, place(OfWorkload("common_pid"))) for name in SYSCALLS),
     Event(SWITCH, place(OfWorkload("prev_pid"))),
@@ -41,12 +40,12 @@ class Before:
     """System calls and waits of the process ``pid``, which has not begun, and of all that it
     starts. ``descriptor``: to be read from (take) when there is something."""
 
-    def __init__(self, job: Job, perf: Piped, pid: int) -> None:
-        self.job, self.perf, self.pid = job, perf, pid
+    def __init__(self, perf: Piped, pid: int, arch: str) -> None:
+        self.perf = perf
         rows = [
             native.Probe(event.name, "syscall", "", "", role) for event, role in zip(EVENTS, ROLES)
         ]
-        self.sums = native.Before(rows, pid, job.facts.arch)
+        self.sums = native.Before(rows, pid, arch)
         self.descriptor = perf.descriptor
         self.damaged = False
 
@@ -80,12 +79,10 @@ def _words(process: native.ProcessBefore, lost: int) -> tuple[dict[str, Value], 
         "blocked_ns": process["blocked_ns"],
         "lost": lost,
     }
-    for call in process["calls"]:
-        if call["name"] not in FOR_CHILDREN:
-            subject["call"] = call["name"]
-            figures["calls"], figures["failed"] = call["calls"], call["failed"]
-            figures["calls_ns"] = call["total_ns"]
-            break
+    for call in process["calls"][:1]:
+        subject["call"] = call["name"]
+        figures["calls"], figures["failed"] = call["calls"], call["failed"]
+        figures["calls_ns"] = call["total_ns"]
     return subject, figures
 
 
@@ -113,7 +110,7 @@ def watched(options: Options, arguments: Sequence[str], pid: int) -> Iterator[Be
             line = command_line(plan, perf, "-", piped.fifos, room, threads=threads)
             job.run(piped, line, folder)
             piped.enable()
-            before = Before(job, piped, pid)
+            before = Before(piped, pid, facts.arch)
         except Error:
             stack.close()
             yield None

@@ -1168,7 +1168,7 @@ def test_callers_that_were_killed_in_vain_are_marked() -> None:
 
 
 def test_a_mount_whose_daemon_has_ended() -> None:
-    """That is known where all processes are seen; callers that wait come first."""
+    """A mount is dead only where all processes are seen; callers that wait come first."""
     left = replace(MOUNT, waiting=0, daemon=None, holders=())
     result = stuck(moment(connections=(left,), processes=(CALLER,)))
     (mount,) = result.mounts

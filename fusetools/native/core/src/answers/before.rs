@@ -42,7 +42,7 @@ pub struct Process {
     /// When it waited for its children: part of `blocked`.
     #[serde(rename = "for_children_ns")]
     pub for_children: u64,
-    /// Its system calls, those of the greatest total first.
+    /// Its other system calls, those of the greatest total first.
     pub calls: Vec<Summed>,
 }
 
@@ -118,44 +118,31 @@ impl Before {
     }
 
     fn process(&self, pid: i32, sums: &Sums) -> Process {
-        let mut calls: Vec<Summed> = sums
-            .calls
-            .iter()
-            .map(|(number, sum)| self.summed(*number, sum))
-            .collect();
+        let mut by_number = sums.calls.clone();
         // Those under way, too.
-        for thread in self.threads.values().filter(|thread| thread.pid == pid) {
-            if let Some((number, begin)) = thread.inside {
-                let under_way = self.summed(number, &[1, 0, sums.last.saturating_sub(begin)]);
-                match calls.iter_mut().find(|call| call.name == under_way.name) {
-                    Some(call) => {
-                        call.calls += 1;
-                        call.total += under_way.total;
-                    }
-                    None => calls.push(under_way),
-                }
-            }
+        let threads = self.threads.values().filter(|thread| thread.pid == pid);
+        for (number, begin) in threads.filter_map(|thread| thread.inside) {
+            let [calls, _, total] = by_number.entry(number).or_default();
+            *calls += 1;
+            *total += sums.last.saturating_sub(begin);
         }
+        let summed = by_number.into_iter();
+        let (children, mut calls): (Vec<Summed>, Vec<Summed>) = summed
+            .map(|(number, [calls, failed, total])| Summed {
+                name: self.arch.syscall(number),
+                calls,
+                failed,
+                total,
+            })
+            .partition(|call| FOR_CHILDREN.contains(&&*call.name));
         calls.sort_by(|a, b| b.total.cmp(&a.total).then(a.name.cmp(&b.name)));
-        let children = calls
-            .iter()
-            .filter(|call| FOR_CHILDREN.contains(&&*call.name));
         Process {
             pid,
             comm: sums.comm.clone(),
             span: sums.last - sums.first,
             blocked: sums.blocked,
-            for_children: children.map(|call| call.total).sum(),
+            for_children: children.iter().map(|call| call.total).sum(),
             calls,
-        }
-    }
-
-    fn summed(&self, number: u64, [calls, failed, total]: &[u64; 3]) -> Summed {
-        Summed {
-            name: self.arch.syscall(number),
-            calls: *calls,
-            failed: *failed,
-            total: *total,
         }
     }
 
