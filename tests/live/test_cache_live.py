@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from sample import Mounter
 import fusetools
 
 pytestmark = pytest.mark.live
+needs_bindfs = pytest.mark.skipif(shutil.which("bindfs") is None, reason="this host has no bindfs")
 CALLER = """
 import contextlib, os, sys
 file = os.open(sys.argv[1], os.O_RDONLY)
@@ -45,51 +48,48 @@ def test_calls_are_split_by_their_requests(sample_mount: Mounter, tmp_path: Path
     assert again.saved[1].requests == 52
 
 
-def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
-    """High-level callbacks of libfuse get paths, and no inodes: reads of different files are not
-    reads of the same one."""
-    if shutil.which("bindfs") is None:
-        pytest.skip("this host has no bindfs")
-    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
-    for folder in (below, mount):
-        folder.mkdir()
-    for n in range(23):
-        (below / f"f{n}").write_bytes(bytes(4096))
-    daemon = subprocess.Popen(["bindfs", "-f", below, mount], preexec_fn=end_with_the_test)
+@contextlib.contextmanager
+def bindfs(below: Path, mount: Path, *options: str) -> Iterator[None]:
+    mount.mkdir()
+    command = ["bindfs", "-f", *options, str(below), str(mount)]
+    daemon = subprocess.Popen(command, preexec_fn=end_with_the_test)
     try:
         wait_until(lambda: bool(mount_entry(mount)), "the mount")
-        script = f"cat {mount}/f* >/dev/null; for i in 1 2 3; do cat {mount}/f7 >/dev/null; done"
-        recorded(output, "--mount", mount, "--", "sh", "-c", script)
+        yield
     finally:
         subprocess.run(["umount", "-l", mount], check=False)
         daemon.wait()
+
+
+@needs_bindfs
+def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    """High-level callbacks of libfuse get paths, and no inodes: reads of different files are not
+    reads of the same one."""
+    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
+    below.mkdir()
+    for n in range(23):
+        (below / f"f{n}").write_bytes(bytes(4096))
+    with bindfs(below, mount):
+        script = f"cat {mount}/f* >/dev/null; for i in 1 2 3; do cat {mount}/f7 >/dev/null; done"
+        recorded(output, "--mount", mount, "--", "sh", "-c", script)
     (row,) = [row for row in fusetools.open(output).cache().transfers if row.operation == "read"]
     assert row.again_bytes
     assert row.total_bytes * 3 == row.again_bytes * 26
 
 
+@needs_bindfs
 def test_bytes_and_calls_are_those_of_the_mounts_files(tmp_path: Path) -> None:
     """A program that reads to the end reads each byte once; a file that a symbolic link on the
     mount leads to is elsewhere."""
-    if shutil.which("bindfs") is None:
-        pytest.skip("this host has no bindfs")
     below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
-    for folder in (below, mount):
-        folder.mkdir()
+    below.mkdir()
     for n in range(23):
         (below / f"f{n}").write_bytes(bytes(777 * n + 1))
     (tmp_path / "elsewhere").write_bytes(bytes(30_000))
     (below / "link").symlink_to(tmp_path / "elsewhere")
-    daemon = subprocess.Popen(
-        ["bindfs", "-f", "-o", "direct_io", below, mount], preexec_fn=end_with_the_test
-    )
-    try:
-        wait_until(lambda: bool(mount_entry(mount)), "the mount")
+    with bindfs(below, mount, "-o", "direct_io"):
         script = f"cat {mount}/f* >/dev/null; dd if={mount}/link of=/dev/null bs=1000"
         recorded(output, "--mount", mount, "--", "sh", "-c", script)
-    finally:
-        subprocess.run(["umount", "-l", mount], check=False)
-        daemon.wait()
     found = fusetools.open(output).cache()
     (row,) = [row for row in found.transfers if row.operation == "read"]
     assert row.total_bytes == sum(777 * n + 1 for n in range(23))
