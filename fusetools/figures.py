@@ -25,7 +25,9 @@ def duration(ns: float | None, unit: str = "") -> str:
 
 
 def took(seconds: float) -> str:
-    """Format a recording's length: "3.2 s", or "38.1 ms" below 0.1 s."""
+    """Format a recording's length: "3.2 s", "38.1 ms", "2.4 h"."""
+    if seconds >= 1000:
+        return ago(seconds)
     return f"{seconds:,.1f} s" if seconds >= 0.1 else duration(1e9 * seconds)
 
 

@@ -134,6 +134,14 @@ def test_why_adds_up_what_the_exports_found(one: Fleet, recording: fusetools.Rec
     assert one.why().waited_ns == single.waited_ns
 
 
+def test_without_findings_nobody_knows_why(site: Fleet, one: Fleet, run: Invoke) -> None:
+    assert site.why().unasked == HOSTS and not site.why().causes
+    text = run("fleet", str(site.folder), "why").output
+    assert "cannot be told" in text and "callers waited" in text.splitlines()[0]
+    assert "nothing stands out" not in text and "0 ns" not in text
+    assert f"in {one.why().recordings} recording\n" in run("fleet", str(one.folder), "why").output
+
+
 @pytest.mark.parametrize("by", ["host", "rack", "hour", "user"])
 def test_groups_add_up_to_the_whole(site: Fleet, by: str) -> None:
     whole = sum(h.count for h in site.hist(()).histograms)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import groupby, islice
 
-from fusetools.figures import duration, number, plural, share
+from fusetools.figures import duration, number, plural, share, took
 from fusetools.render.html.markup import Child, Markup, join, listed, missing, note, table, tag
 from fusetools.render.html.page import document
 from fusetools.render.html.plots import Cell, Panel, Ticks, heat, histograms
-from fusetools.render.text.fleet import WORDS, shown
+from fusetools.render.text.fleet import WORDS, no_causes, shown
 from fusetools.results.fleet import Causes, HostInTime, Outliers, Overview
 from fusetools.results.groups import Times
 
@@ -65,7 +65,8 @@ def _outliers(result: Outliers) -> Markup:
 
 def _causes(result: Causes) -> Markup:
     if not result.causes:
-        return tag("p", "Nothing stands out in any recording.")
+        said = no_causes(result)
+        return tag("p", f"{said[0].upper()}{said[1:]}.")
     rows = [
         (
             share(cause.share, 1),
@@ -82,12 +83,14 @@ def _causes(result: Causes) -> Markup:
 def _facts(result: Overview) -> Markup:
     facts = result.facts
     requests = facts.requests
+    causes = result.causes
     rows: list[tuple[str, Child]] = [
-        ("Recordings", f"{number(result.causes.recordings)} of {facts.host}"),
-        ("Recorded", duration(1e9 * facts.seconds)),
+        ("Recordings", f"{number(causes.recordings)} of {facts.host}"),
+        ("Recorded", took(facts.seconds)),
         ("Requests", f"{number(requests.begun)} sent, {number(requests.matched)} matched"),
-        ("Waited", f"callers waited {duration(result.causes.waited_ns)}"),
     ]
+    if causes.unasked < causes.recordings:
+        rows.append(("Waited", f"callers waited {took(causes.waited_ns / 1e9)}"))
     if facts.losses.lost:
         rows.append(("Lost", f"{plural(facts.losses.lost, 'event')}: counts are too low"))
     left_out = [missing(f"Left out: {m.what}", m.why, m.fix) for m in facts.missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from fusetools.figures import duration, number, plural, share
+from fusetools.figures import duration, number, plural, share, took
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, table
@@ -59,6 +59,13 @@ def shown(measure: str, value: float) -> str:
     return share(value, 1) if measure == "failed_share" else duration(value)
 
 
+def no_causes(result: Causes) -> str:
+    """Return the conclusion where there are no causes."""
+    if result.unasked == result.recordings:
+        return "why callers waited cannot be told: the files have no findings"
+    return "nothing stands out in any recording"
+
+
 def causes(result: Causes) -> str:
     """Return the findings with their shares."""
     rows = [("SHARE", "TIME", "HOSTS", "RECORDINGS", "CAUSE")]
@@ -72,10 +79,15 @@ def causes(result: Causes) -> str:
         )
         for c in result.causes
     ]
-    output = table(rows, ">>>><") if result.causes else ["nothing stands out"]
-    total = f"callers waited {duration(result.waited_ns)} in {number(result.recordings)} recordings"
-    output += ["", total]
+    output = table(rows, ">>>><") if result.causes else [no_causes(result)]
+    output.append("")
+    if asked := result.recordings - result.unasked:
+        output.append(
+            f"callers waited {took(result.waited_ns / 1e9)} in {plural(asked, 'recording')}"
+        )
     if result.unasked:
         output.append(f"{plural(result.unasked, 'recording')} without findings")
+    if not result.causes:
+        output.append("next: fusetools fleet DIR outliers")
     output += footer(result.facts)
     return lines([*output, *missing(result.facts.missing, ("request",))])
