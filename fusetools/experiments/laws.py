@@ -40,7 +40,8 @@ def _at(
     if law.over:
         measured = _over(law, measured, point, done)
     # A count is exact: one run out of the range disproves the law.
-    counts = named.values(runs, law.figure, point) if law.per else None
+    exact = named.is_count(law.figure)
+    counts = named.values(runs, law.figure, point) if exact and not law.over else None
     ends = (
         (min(counts), max(counts))
         if counts
@@ -48,7 +49,7 @@ def _at(
         if measured
         else None
     )
-    verdict = _verdict(law, expected, measured, ends)
+    verdict = _verdict(exact, expected, measured, ends)
     since = ""
     if ends and verdict == "differs":
         since = law.fewer if ends[1] < expected[0] else law.more if ends[0] > expected[1] else ""
@@ -80,7 +81,7 @@ def _over(law: Law, one: Estimate | None, point: Point, done: Done) -> Estimate 
 
 
 def _verdict(
-    law: Law,
+    exact: bool,
     expected: tuple[float, float],
     measured: Estimate | None,
     ends: tuple[float, float] | None,
@@ -92,7 +93,7 @@ def _verdict(
     if measured is None or ends is None:
         return "unseen"
     inside = expected[0] <= ends[0] and ends[1] <= expected[1]
-    if law.per:
+    if exact:
         return "holds" if inside else "differs"
     if measured.runs < 2:
         return "unseen"

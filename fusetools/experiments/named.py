@@ -30,13 +30,18 @@ OF_RUNS: dict[str, Callable[[Run], float | None]] = {
 }
 
 
+def is_count(name: str) -> bool:
+    """Return whether a figure is a number of requests, or a ratio of them: exact in each run."""
+    return name not in OF_RUNS and name != RELATIVE and "." not in name
+
+
 def of_run(run: Run, name: str, point: Point) -> float | None:
     """Return a figure of a run, None if the run cannot tell.
 
     ``name`` is one of OF_RUNS, or an operation's name for its number of requests. OPERATION/PARAM
-    is the requests per unit of the parameter: per MiB if its value has a suffix such as 64M.
-    OPERATION.size_bytes is the mean size of the requests, OPERATION.STAGE_ns the mean time in a
-    stage.
+    is the requests per unit of the parameter: per MiB if its value has a suffix such as 64M;
+    OPERATION/OPERATION is the ratio of their requests. OPERATION.size_bytes is the mean size of
+    the requests, OPERATION.STAGE_ns the mean time in a stage.
     """
     if name in OF_RUNS:
         return OF_RUNS[name](run)
@@ -52,6 +57,8 @@ def of_run(run: Run, name: str, point: Point) -> float | None:
     count = requests.count if requests else 0
     if not per:
         return count
+    if other := run.requests.get(per):
+        return count / other.count
     value = point.get(per, "")
     units = amount(value)
     if not units:
