@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import Any
 
 from fusetools import extras
-from fusetools.answers import parquet_files
 from fusetools.answers.diff import diff
 from fusetools.answers.operations import expressions, selected
+from fusetools.answers.parquet_files import Place
 from fusetools.answers.requests import error_name
 from fusetools.core import OPERATIONS
 from fusetools.errors import Error
@@ -62,20 +62,19 @@ Cells = Mapping[int, int]  # number of requests by bucket
 
 
 class Fleet:
-    """The recordings below a folder. Error: there are none, or the engine is not installed."""
+    """The recordings below a folder of this host or of an object store (s3://BUCKET/PREFIX).
+
+    Error: there are none, or the engine is not installed."""
 
     def __init__(self, folder: str, engine: str = "duckdb") -> None:
         extras.need("ibis", "it writes the queries", extras.FLEET)
         extras.need("pyarrow", "it reads Parquet", extras.FLEET)
-        if "://" in folder and not folder.startswith("file://"):
-            raise Error(
-                f"cannot read {folder}",
-                "fleet checks each file before it reads it, on file systems only",
-                "mount the bucket, for example: rclone mount REMOTE:BUCKET DIR",
-            )
-        self.folder = folder.removeprefix("file://")
-        self.engine = engine
-        self.files = parquet_files.find(self.folder)
+        self.folder, self.engine = folder, engine
+        self.place = Place(folder)
+        if engine != "duckdb" and not self.place.local:
+            why = "Spark needs Hadoop's settings for a store, which fusetools does not know"
+            raise Error(f"Spark cannot read {folder}", why, "--engine duckdb")
+        self.files = self.place.find()
 
     # The engine
 
@@ -109,6 +108,9 @@ class Fleet:
 
     def _table(self, name: str, paths: Sequence[str]) -> Any:
         if self.engine == "duckdb":
+            if not self.place.local:
+                self._connection.con.register(name, self.place.dataset(paths))
+                return self._connection.table(name)
             options = {"hive_partitioning": False, "union_by_name": False}
             return self._connection.read_parquet(list(paths), table_name=name, **options)
         session = self._connection._session
@@ -133,9 +135,9 @@ class Fleet:
 
     def _check(self) -> bool:
         """Read all files in whole. Return whether some of them cannot be read: they are skipped."""
-        bad = parquet_files.damaged([*self.files.sessions, *self.files.requests])
+        bad = self.place.damaged([*self.files.sessions, *self.files.requests])
         if bad:
-            self.files = parquet_files.find(self.folder, bad)
+            self.files = self.place.find(bad)
             for name in ("requests", "sessions"):
                 self.__dict__.pop(name, None)
         return bool(bad)
@@ -143,7 +145,7 @@ class Fleet:
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
         """The recordings, one row each."""
-        return parquet_files.rows(self.files.sessions)
+        return self.place.rows(self.files.sessions)
 
     # Shared by all answers
 
@@ -271,7 +273,7 @@ class Fleet:
         }
 
     def stages(self, patterns: Sequence[str]) -> Stages:
-        """Return the requests' time by operation and stage, without the stages' parts."""
+        """Return the requests' time by operation, stage and part of a stage."""
         table = self._wanted(patterns)
         named = {name: f"stage_{name}_ns" for name in _stages(table.columns)}
         more: dict[str, Any] = {
@@ -284,6 +286,8 @@ class Fleet:
             more[f"{name}_n"] = table[column].count()
             more[f"{name}_ns"] = table[column].sum()
             more[f"{name}_max"] = table[column].max()
+            for part, value in _parts(table, name).items():
+                more[f"{name}_of_{part}"] = value.sum()
         keys = ["operation", "waits"]
         sums = table.group_by(keys).aggregate(**_sums("whole", table), **more)
         figures = _figures(self._rows(sums), keys)
@@ -547,6 +551,40 @@ def _stages(columns: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(tuple(f"{other}_" for other in names))]
 
 
+# The columns of a stage's parts in the core's order, and the name of what is left.
+_OF_QUEUE = ({"no_thread": "no_thread_ns", "runnable": "no_cpu_ns", "wakeup": "asleep_ns"}, "copy")
+_OF_DAEMON = (
+    {"blocked": "blocked_ns", "runnable": "runnable_ns", "elsewhere": "elsewhere_ns"},
+    "on_cpu",
+)
+
+
+def _part_columns(stage: str) -> tuple[dict[str, str], str]:
+    if stage == "queue":
+        return _OF_QUEUE
+    if stage == "daemon":
+        return _OF_DAEMON
+    if stage == "caller_wakeup":
+        return {"runnable": "stage_caller_wakeup_runnable_ns"}, "wakeup"
+    return {part: f"stage_{stage}_{part}_ns" for part in ("blocked", "runnable")}, "on_cpu"
+
+
+def _parts(table: Any, stage: str) -> dict[str, Any]:
+    """Return the expression of each part, null where a request's parts are unknown: each is at most
+    what those before it left."""
+    import ibis
+
+    columns, rest = _part_columns(stage)
+    left = table[f"stage_{stage}_ns"]
+    for column in columns.values():
+        left = ibis.ifelse(table[column].isnull(), ibis.null("int64"), left)
+    found = {}
+    for part, column in columns.items():
+        found[part] = ibis.ifelse(table[column] < left, table[column], left)
+        left = left - found[part]
+    return {**found, rest: left}
+
+
 def _figures(
     rows: Iterable[dict[str, Any]], keys: Sequence[str] = ("operation",)
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -640,6 +678,14 @@ def _failed(row: OperationErrors) -> int:
 
 def _stage(name: str, row: dict[str, Any], cells: Cells) -> Stage:
     total, high, n = int(row[f"{name}_ns"]), row[f"{name}_max"], row["n"]
+    columns, rest = _part_columns(name)
+    parts = {
+        part: int(ns)
+        for part in (*columns, rest)
+        if (ns := row[f"{name}_of_{part}"]) is not None and (ns or part != "elsewhere")
+    }
+    if parts and (unknown := total - sum(parts.values())):
+        parts["unknown"] = unknown
     return Stage(
         name=name,
         requests=row[f"{name}_n"],
@@ -649,6 +695,7 @@ def _stage(name: str, row: dict[str, Any], cells: Cells) -> Stage:
         p50_ns=percentile(cells, 500, high) or 0,
         p99_ns=percentile(cells, 990, high) or 0,
         max_ns=high,
+        parts_ns=parts,
     )
 
 

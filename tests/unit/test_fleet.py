@@ -11,11 +11,12 @@ from pathlib import Path
 import fleet_of
 import jsonschema
 import pytest
+import s3
 from fixtures import Invoke
 
 import fusetools
 from fusetools import extras
-from fusetools.answers import parquet_files
+from fusetools.answers.parquet_files import Place
 from fusetools.errors import Error
 from fusetools.reasons import Code
 from fusetools.render.json.schema import schema
@@ -104,6 +105,8 @@ def test_stages_are_those_of_the_recording(one: Fleet, recording: fusetools.Reco
             if s.name in plain and plain[s.name].total_ns == s.total_ns:
                 assert near(s.p50_ns, plain[s.name].p50_ns), s.name
                 assert near(s.p99_ns, plain[s.name].p99_ns), s.name
+                assert s.parts_ns == plain[s.name].parts_ns, s.name
+        assert any(s.parts_ns for s in a.stages)
 
 
 def test_groups_are_those_of_the_recording(one: Fleet, recording: fusetools.Recording) -> None:
@@ -237,7 +240,7 @@ def test_files_that_cannot_be_read_are_named_and_counted(
     data = bytearray(torn.read_bytes())
     data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
     torn.write_bytes(data)
-    found = parquet_files.find(str(bad))
+    found = Place(str(bad)).find()
     assert {(r.code, r.subject["path"], r.figures["files"]) for r in found.skipped} == {
         (Code.FLEET_BROKEN, str(cut), 1),
         (Code.FLEET_FOREIGN, str(foreign), 1),
@@ -249,10 +252,28 @@ def test_files_that_cannot_be_read_are_named_and_counted(
     assert f"{cut} and 1 other" in " ".join(result.output.split())
 
 
+def test_an_object_store_gives_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Invoke
+) -> None:
+    fleet_of.make(tmp_path / "site", 6, 200)
+    site = Fleet(str(tmp_path / "site"))
+    with s3.served(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        there = Fleet("s3://bucket/site")
+        assert there.facts() == site.facts()
+        assert there.hist(()) == site.hist(())
+        assert there.groups("rack", ()) == site.groups("rack", ())
+        assert there.slow((), 5) == site.slow((), 5)
+        empty = run("fleet", "s3://bucket/empty", "hist")
+        assert empty.exit_code == 1 and "fusetools export --format parquet" in empty.output
+
+
 def test_a_folder_without_tables(run: Invoke, tmp_path: Path) -> None:
     result = run("fleet", str(tmp_path), "hist")
     assert result.exit_code == 1 and "fusetools export --format parquet" in result.output
-    assert run("fleet", "s3://bucket/site", "hist").exit_code == 1
+    result = run("fleet", "nothing://bucket/site", "hist")
+    assert result.exit_code == 1 and "s3://BUCKET/DIR" in result.output
     for wrong in (("hist", "--engine", "mysql"), (), ("why", "lookup"), ("diff", "2026-11-25")):
         assert run("fleet", str(tmp_path), *wrong).exit_code == 2
 
