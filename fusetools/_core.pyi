@@ -975,6 +975,10 @@ class Now:
     def start(self, upto: int) -> None:
         """Discard requests from before a time: their events may not all have been recorded."""
 
+    def forget(self, connections: Sequence[int], before: int) -> None:
+        """Give up the requests of these connections that began before a time (ns on the recording's
+        clock) when the kernel had none in flight there."""
+
     def hold(self) -> None:
         """Hold the records of requests in flight, and of wanted ones, from here on."""
 

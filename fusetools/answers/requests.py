@@ -95,6 +95,12 @@ class RequestQuery:
         return peers, [(file.pid, file.fd, str(file)) for file in session.files]
 
 
+def answered_bytes(row: core.native.NamedRequest) -> int | None:
+    """Return the bytes of the reply without its header; None if unknown."""
+    reply = row.reply_len
+    return reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None
+
+
 def error_name(number: int) -> str:
     """Return the name of an errno, e.g. ENOENT; "" for 0."""
     if not number:
@@ -124,7 +130,6 @@ def request(row: core.native.NamedRequest, first: int, names: Names) -> Request:
     path, whole = row.path or (None, False)
     # The first argument of libfuse's high-level callbacks is the file's path, not an attribute.
     of_path = row.operation.endswith("xattr") and (row.name or "").startswith("/")
-    reply = row.reply_len
     return Request(
         operation=row.operation,
         unique=row.unique,
@@ -161,7 +166,7 @@ def request(row: core.native.NamedRequest, first: int, names: Names) -> Request:
         inode=row.inode,
         size_bytes=row.size,
         offset_bytes=row.offset,
-        answered_bytes=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
+        answered_bytes=answered_bytes(row),
         negative=row.operation == "lookup" and row.answer == 0 and not row.error,
         marks_ns=marks,
         stages=tuple(StageTime(name, ns) for name, ns, _ in row.stages),

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fusetools.host.files import Files, end_children, keep_only
@@ -83,6 +83,16 @@ def _in_a_child() -> list[int]:
     finally:
         ours.close()
         end_children([child])
+
+
+def waiting(connections: Iterable[int]) -> dict[int, int]:
+    """Return the number of requests in flight, by connection; without connections that fusectl does
+    not show."""
+    with fusectl() as (_, directory):
+        if directory is None:
+            return {}
+        counts = {number: counter(directory, number, "waiting") for number in connections}
+    return {number: count for number, count in counts.items() if count is not None}
 
 
 def counter(directory: int, connection: int, name: str) -> int | None:

@@ -7,7 +7,7 @@ the sums continue.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from fusetools import __version__
 from fusetools.answers.requests import error_name
 from fusetools.core import native
 from fusetools.host.files import Files
-from fusetools.host.fusectl import counter, fusectl
 from fusetools.host.processes import started
 from fusetools.live.mounts import NewMounts
 from fusetools.plan.options import Options
@@ -70,8 +69,17 @@ class Totals:
             self._mounts.add(label)
         return label if label in self._mounts else OTHER
 
-    def add(self, metrics: native.Metrics, paths: Mapping[int | None, str]) -> None:
-        """Add an interval, and replace the state of the moment. ``paths``: mounts by connection."""
+    def add(
+        self,
+        metrics: native.Metrics,
+        paths: Mapping[int | None, str],
+        waiting: Mapping[int, int] | None = None,
+    ) -> None:
+        """Add an interval, and replace the state of the moment.
+
+        ``paths``: mounts by connection; ``waiting``: requests in flight by connection, as the
+        kernel counts them, where it does.
+        """
         self._left_out += metrics["left_out"]
         self._in_flight = {}
         for row in metrics["measured"]:
@@ -86,11 +94,15 @@ class Totals:
                 if name not in sums.errors and len(sums.errors) >= MOST_ERRORS:
                     name = OTHER
                 sums.errors[name] = sums.errors.get(name, 0) + count
-        for path in paths.values():
-            self._in_flight.setdefault(self.mount(path), _InFlight())
+        counts = dict.fromkeys(paths, 0)
+        for flight in metrics["in_flight"]:
+            counts[flight["connection"]] = flight["requests"]
+        for connection, count in (waiting or {}).items():
+            counts[connection] = count
+        for where, count in counts.items():
+            self._state(paths.get(where)).requests += count
         for flight in metrics["in_flight"]:
             state = self._state(paths.get(flight["connection"]))
-            state.requests += flight["requests"]
             state.oldest = max(state.oldest, flight["oldest"] / 1e9)
             if flight["queued"] is not None:
                 state.queued = (state.queued or 0) + flight["queued"]
@@ -172,10 +184,6 @@ class Totals:
                 "Time that the probes of a callback add to it.", probes,
             ),
         )  # fmt: skip
-
-    def fill(self, path: str, requests: int) -> None:
-        """Replace the number of a mount's requests in flight, which the kernel knows better."""
-        self._state(path).requests = requests
 
 
 def _family(
@@ -265,17 +273,8 @@ class _Measuring:
     def _interval(self) -> None:
         stream = self.stream
         stream.advance()
-        self.totals.add(stream.requests.measure(), self.paths)
-        self._fill(self.paths.items())
+        self.totals.add(stream.requests.measure(), self.paths, stream.waiting())
         lost, self._lost = self._lost, stream.requests.lost()
         before, self._cpu = self._cpu, stream.cpu_seconds()
         perf, own = (now - then for now, then in zip(self._cpu, before))
         self.totals.cost(self._lost - lost, perf, own, stream.pair_cost)
-
-    def _fill(self, paths: Iterable[tuple[int | None, str]]) -> None:
-        with fusectl() as (_, directory):
-            for number, path in paths:
-                if directory is not None and number is not None:
-                    count = counter(directory, number, "waiting")
-                    if count is not None:
-                        self.totals.fill(path, count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.core import native
-from fusetools.host.fusectl import counter, fusectl
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
 from fusetools.stuck import machine
@@ -56,16 +55,9 @@ class Watch:
 
     def _count_before(self) -> None:
         """Count the requests in flight in the kernel whose begin was not seen."""
-        with fusectl() as (_, directory):
-            counts = [
-                counter(directory, number, "waiting")
-                for number in self.mounts
-                if directory is not None and number is not None
-            ]
-        known = [count for count in counts if count is not None]
-        if known:
+        if counts := self.stream.waiting():
             _, seen = self.stream.requests.under_way(NEVER, 0)
-            self._differences = [*self._differences[-LOOKS:], max(sum(known) - seen, 0)]
+            self._differences = [*self._differences[-LOOKS:], max(sum(counts.values()) - seen, 0)]
             # Their number only falls. Take the smaller of the last two differences: a single one
             # may be too large.
             self._differences[-1] = min(self._differences[-2:])
@@ -134,7 +126,6 @@ class Watch:
             targets = (target.mount for target in self.stream.job.plan.targets)
             mounts = (mount for mount in targets if mount.connection == connection)
             fields["label"] = next((mount.comm or "" for mount in mounts), "")
-        if by in ("file", "directory", "thread"):
             fields["under_way"] = None
         return Row(
             **fields,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from fusetools.answers.requests import error_name
+from fusetools.answers.requests import answered_bytes, error_name
 from fusetools.core import native
 from fusetools.live.top import full_path
 from fusetools.record.streaming import Streaming
@@ -71,4 +71,5 @@ class Trace:
             daemon_thread=row.daemon_tid,
             bytes=row.size,
             offset_bytes=row.offset,
+            answered_bytes=answered_bytes(row),
         )

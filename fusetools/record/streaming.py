@@ -13,6 +13,7 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.host.fusectl import waiting
 from fusetools.host.probe import OWN_GROUPS
 from fusetools.host.processes import cpu_seconds
 from fusetools.names import CALIBRATION
@@ -119,6 +120,9 @@ class Piped(Perf):
 class Streaming:
     """Requests of a job, as they happen: ``requests``, once they are watched. ``probes``: made
     already by another recording."""
+
+    # A time in ns, and the connections without a request in flight then.
+    _idle: tuple[int, Sequence[int]] = (0, ())
 
     def __init__(self, job: Job, probes: Probes | None = None) -> None:
         self.job = job
@@ -228,7 +232,22 @@ class Streaming:
         perf ended."""
         now = self._all_read()
         self.requests.complete(now)
+        # The kernel drops a request in the queue, whose caller is killed, without a sign.
+        since, connections = self._idle
+        if connections:
+            self.requests.forget(connections, since)
         return now
+
+    def waiting(self) -> dict[int, int]:
+        """Return the number of requests in flight by connection, as the kernel counts them."""
+        now = time.monotonic_ns()
+        counts = waiting(
+            target.mount.connection
+            for target in self.job.plan.targets
+            if target.mount.connection is not None
+        )
+        self._idle = now, [number for number, count in counts.items() if not count]
+        return counts
 
     def _all_read(self) -> int:
         assert self.job.facts.perf is not None

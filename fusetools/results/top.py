@@ -16,10 +16,11 @@ MOST_OF = 0.5
 class Row:
     """A group of requests that ended in the interval.
 
-    ``id``: a process's or thread's number. ``waited_seconds``: time that callers waited for them.
-    ``queue_ns``, ``rtt_ns`` and ``exec_ns`` are means: from a request's begin to the callback, from
-    there to its end (both None if no callback was seen), and from begin to end. The percentiles are
-    from begin to end. ``bytes``: bytes read or written, by ``transfers`` of the requests.
+    ``id``: a process's or thread's number. ``waited_seconds``: time in the interval that
+    callers waited for them, or for requests in flight. ``queue_ns``, ``rtt_ns`` and ``exec_ns`` are
+    means: from a request's begin to the callback, from there to its end (both None if no callback
+    was seen), and from begin to end. The percentiles are from begin to end. ``bytes``: bytes read
+    or written, by ``transfers`` of the requests.
     ``under_way``: number of requests in flight; None if it cannot be known for the row.
     """
 

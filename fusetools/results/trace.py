@@ -13,8 +13,8 @@ class Ended:
 
     ``begin_ns``: ns on CLOCK_MONOTONIC; ``ended_seconds``: seconds since 1970; ``queue_ns``: time
     until the daemon's callback began. ``path``: complete, or with "…" for unknown parents.
-    ``bytes``: number of requested bytes. ``negative``: a lookup answered without an error for a
-    file that does not exist.
+    ``bytes``: as requested; ``answered_bytes``: those in the reply. ``negative``: a lookup
+    answered without an error for a file that does not exist.
     """
 
     operation: str
@@ -33,3 +33,4 @@ class Ended:
     daemon_thread: int | None
     bytes: Bytes | None
     offset_bytes: Bytes | None
+    answered_bytes: Bytes | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from dataclasses import replace
@@ -58,6 +57,7 @@ ENDED = Ended(
     daemon_thread=9,
     bytes=4096,
     offset_bytes=8192,
+    answered_bytes=6,
 )
 OLDEST = UnderWay("read", 75_000_000_000, "/mnt", None, "cat\x1b[2J", 7, 8, 2, None, False)
 TOP = Top(
@@ -193,7 +193,7 @@ def test_an_ended_request(monkeypatch: pytest.MonkeyPatch) -> None:
         said = trace_text.line(ENDED)
         assert said == (
             "22:13:20.250000    1.50 ms  read         cat (7)                 /mnt/a b"
-            "  4,096 bytes at 8,192\n"
+            "  6 of 4,096 bytes at 8,192\n"
         )
         columns = [trace_text.HEAD.index(name) for name in ("time", "operation", "caller", "path")]
         assert [said.index(text) for text in ("read", "cat", "/mnt")] == columns[1:]
@@ -203,7 +203,9 @@ def test_an_ended_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_ended_request_of_which_little_is_known() -> None:
-    bare = replace(ENDED, path=None, comm="", pid=None, bytes=None, offset_bytes=None)
+    part = replace(ENDED, bytes=None, offset_bytes=None)
+    assert trace_text.line(part).endswith("  6 bytes\n")
+    bare = replace(part, path=None, comm="", pid=None, answered_bytes=None)
     assert re.split(" {2,}", trace_text.line(bare).rstrip())[2:] == [
         "read",
         "-",
@@ -262,9 +264,7 @@ def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
         assert "before" not in top_text.summary(replace(TOP, before=before))
 
 
-def test_a_short_difference_of_counts_is_no_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_short_difference_of_counts_is_no_request() -> None:
     waiting, seen = iter([5, 9, 4, 3, 3]), iter([2, 6, 2, 0, 3])
 
     class Requests:
@@ -273,10 +273,10 @@ def test_a_short_difference_of_counts_is_no_request(
 
     watch = object.__new__(Watch)
     watch.mounts = {40: "/mnt/a"}
-    watch.stream = SimpleNamespace(requests=Requests())  # type: ignore[assignment]
+    watch.stream = SimpleNamespace(  # type: ignore[assignment]
+        requests=Requests(), waiting=lambda: {40: next(waiting)}
+    )
     watch._differences = []
-    monkeypatch.setattr("fusetools.live.top.fusectl", lambda: contextlib.nullcontext(("", 3)))
-    monkeypatch.setattr("fusetools.live.top.counter", lambda *_: next(waiting))
     found: list[int | None] = []
     for _ in range(5):
         watch._count_before()

@@ -158,6 +158,12 @@ def test_labels_are_bounded() -> None:
         "/mnt/0",
         "other",  # of a connection that is not known
     }
+    # The kernel's counts come before fusetools' own, and those of one label are added up.
+    paths: dict[int | None, str] = {number: f"/mnt/{number}" for number in range(45, 80)}
+    totals.add(metrics([1000]), paths, {45: 7, MOST_MOUNTS + 1: 1, MOST_MOUNTS + 2: 2, 79: 4})
+    found = samples(totals.families())
+    in_flight = {its["mount"]: count for its, count in found["fusetools_requests_in_flight"]}
+    assert (in_flight["/mnt/45"], in_flight["/mnt/46"], in_flight["other"]) == (7, 0, 7)
     errors = {its["error"]: count for its, count in found["fusetools_request_errors"]}
     assert len(errors) == MOST_ERRORS + 1
     assert sum(errors.values()) == MOST_ERRORS + 9

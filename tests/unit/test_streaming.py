@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,6 +60,34 @@ def test_two_answers_show_that_all_has_been_written(perf: Piped) -> None:
     thread.join(10)
     assert asked == [b"disable\n", b"ping\n", b"ping\n"]
     assert b"".join(stream.fed) == b"012"
+
+
+def test_requests_from_before_the_kernel_had_none_are_over(
+    perf: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counts are older than what is read after them."""
+    stream = _Stream(perf)
+    stream.rounds = time.monotonic_ns() + 10**12
+    given_up: list[tuple[list[int], int]] = []
+    monkeypatch.setattr(stream.requests, "forget", lambda *what: given_up.append(what), False)
+    targets = [SimpleNamespace(mount=SimpleNamespace(connection=n)) for n in (40, 41, 42, None)]
+    stream.job.plan = SimpleNamespace(targets=targets)  # type: ignore[assignment]
+    read_at: list[int] = []
+
+    def waiting(connections: Iterable[int]) -> dict[int, int]:
+        assert [*connections] == [40, 41, 42]
+        read_at.append(time.monotonic_ns())
+        return {40: 0, 41: 2}  # and none of a mount that has gone
+
+    monkeypatch.setattr(streaming, "waiting", waiting)
+    stream.advance()
+    assert given_up == []
+    before = time.monotonic_ns()
+    assert stream.waiting() == {40: 0, 41: 2}
+    stream.advance()
+    [(connections, since)] = given_up
+    assert connections == [40]
+    assert before <= since <= read_at[0]
 
 
 def test_a_perf_that_has_no_time_to_answer_is_read_by_its_rounds(perf: Piped) -> None:

@@ -9,7 +9,7 @@ from fusetools.printable import printable
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, prose, width, wrapped
 from fusetools.render.text.slow import (
-    data_amount,
+    amount,
     names_guessed,
     outcome,
     signalled,
@@ -22,7 +22,7 @@ from fusetools.results.show import Shown
 def render(result: Shown) -> str:
     r = result.request
     details = [duration(r.duration_ns), f"mount {printable(r.mount)}" if r.mount else ""]
-    details += [f"inode {r.inode}" if r.inode is not None else "", data_amount(r), outcome(r)]
+    details += [f"inode {r.inode}" if r.inode is not None else "", amount(r), outcome(r)]
     details.append(signalled(r))
     output = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
     output += [*wrapped(stages_of(r, whole=True), "  "), ""]

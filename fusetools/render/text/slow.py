@@ -9,7 +9,15 @@ from fusetools.printable import printable
 from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, prose, width, wrapped
-from fusetools.render.text.words import IN_REQUEST, OUTSIDE, PARTS, REASONS, short, unsplit
+from fusetools.render.text.words import (
+    IN_REQUEST,
+    OUTSIDE,
+    PARTS,
+    REASONS,
+    data_amount,
+    short,
+    unsplit,
+)
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import SlowCall, Slowest
 
@@ -102,7 +110,7 @@ def details(r: Request) -> list[list[str]]:
         host,
         f"at {r.start_ns / 1e9:.6f} s",
         by + where,
-        data_amount(r),
+        amount(r),
         outcome(r),
         signalled(r),
     ]
@@ -165,13 +173,9 @@ def what(r: Request, room: int) -> str:
     return f"{r.operation} {file}".rstrip()
 
 
-def data_amount(r: Request) -> str:
-    if r.size_bytes is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
-        return ""
-    got = ""
-    if r.answered_bytes is not None and r.operation != "write" and not r.error:
-        got = f"{number(r.answered_bytes)} of "
-    return f"{got}{plural(r.size_bytes, 'byte')} at {number(r.offset_bytes)}"
+def amount(r: Request) -> str:
+    error = bool(r.error)
+    return data_amount(r.operation, r.answered_bytes, r.size_bytes, r.offset_bytes, error)
 
 
 def outcome(r: Request) -> str:

@@ -6,6 +6,7 @@ import time
 
 from fusetools.figures import duration
 from fusetools.printable import printable
+from fusetools.render.text.words import data_amount
 from fusetools.results.trace import Ended
 
 HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
@@ -17,9 +18,15 @@ def line(request: Ended) -> str:
     at = f"{second}.{int(request.ended_seconds % 1 * 1e6):06d}"
     caller = f"{printable(request.comm) or '?'} ({request.pid})" if request.pid is not None else "-"
     path = printable(request.path or f"{request.mount} (path not known)")
-    size = f"  {request.bytes:,} bytes" if request.bytes is not None else ""
-    at_offset = f" at {request.offset_bytes:,}" if request.offset_bytes is not None and size else ""
+    amount = data_amount(
+        request.operation,
+        request.answered_bytes,
+        request.bytes,
+        request.offset_bytes,
+        bool(request.error),
+    )
+    size = f"  {amount}" if amount else ""
     what = request.error or ("no such file" if request.negative else "")
     error = f"  {what}" if what else ""
     took = duration(request.duration_ns)
-    return f"{at}  {took:>9}  {request.operation:11}  {caller:22}  {path}{size}{at_offset}{error}\n"
+    return f"{at}  {took:>9}  {request.operation:11}  {caller:22}  {path}{size}{error}\n"

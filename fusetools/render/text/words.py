@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusetools.figures import duration
+from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
 from fusetools.results.request import Request
 
@@ -101,3 +101,19 @@ def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
     if guessed and any(path for path, _ in files):
         return "File names are inferred: the recording has no replies to lookups."
     return ""
+
+
+def data_amount(
+    operation: str, answered: int | None, requested: int | None, at: int | None, failed: bool
+) -> str:
+    """Return the bytes that a read or write moved, of those requested, and their offset, as far as
+    known."""
+    if operation not in ("read", "write", "readdir", "readdirplus"):
+        return ""
+    got = None if operation == "write" or failed else answered
+    amounts = [amount for amount in (got, requested) if amount is not None]
+    if not amounts:
+        return ""
+    *first, last = amounts
+    of = "".join(f"{number(amount)} of " for amount in first)
+    return f"{of}{plural(last, 'byte')}{'' if at is None else f' at {number(at)}'}"

@@ -322,3 +322,161 @@ fn records_of_requests_in_flight_are_held() {
     now.complete(u64::MAX);
     assert_eq!(times(now.held()), in_flight.collect::<Vec<u64>>());
 }
+
+fn task(pid: i32, time: u64) -> Sample {
+    Sample {
+        id: 11,
+        time,
+        pid,
+        tid: pid,
+        ..Sample::default()
+    }
+}
+
+fn begins(file: &mut PerfData, pid: i32, time: u64, unique: u64, opcode: u32) {
+    let raw = send(45, unique, opcode);
+    let sample = Sample {
+        raw,
+        ..task(pid, time)
+    };
+    file.records.push(file.events[0].sample(&sample));
+}
+
+fn ends(file: &mut PerfData, pid: i32, time: u64, unique: u64) {
+    let raw = end(45, unique, 0);
+    let sample = Sample {
+        id: 13,
+        raw,
+        ..task(pid, time)
+    };
+    file.records.push(file.events[1].sample(&sample));
+}
+
+fn live(file: &PerfData, upto: u64) -> Now {
+    let mut now = Now::new(catalogue(), Filters::default(), Vec::new(), true, None);
+    now.feed(&file.pipe()).unwrap();
+    now.complete(upto);
+    now
+}
+
+/// Return the rows of an interval: label, requests, requests in flight, ns that callers waited.
+fn rows(now: &mut Now, by: By) -> Vec<(String, u64, u64, u64)> {
+    let mounts = FxHashMap::from_iter([(45, "/mnt".to_owned())]);
+    let interval = now.take(&View {
+        by,
+        sort: Sort::Requests,
+        most: 10,
+        contains: "",
+        labels: &FxHashMap::default(),
+        mounts: &mounts,
+    });
+    let rows = interval.rows.into_iter();
+    rows.map(|row| (row.label, row.requests, row.under_way, row.waited))
+        .collect()
+}
+
+const LOOKUP: u32 = 1;
+const READ: u32 = 15;
+const FLUSH: u32 = 25;
+
+/// The kernel drops a request in the queue whose caller is killed, and says so nowhere. A killed process flushes its
+/// files. A read may be in the background: it outlives its caller.
+#[test]
+fn requests_end_with_their_callers() {
+    let mut file = PerfData::fuse();
+    begins(&mut file, 7, 10, 1, LOOKUP);
+    begins(&mut file, 7, 20, 2, FLUSH);
+    begins(&mut file, 8, 30, 3, READ);
+    begins(&mut file, 9, 40, 4, LOOKUP);
+    for pid in [7, 8] {
+        let mut body = words(&[pid, 1, pid, 1]);
+        body.extend(50u64.to_le_bytes());
+        let exit = file.events[0].other(4, 0, &body, &task(pid as i32, 50));
+        file.records.push(exit);
+    }
+    ends(&mut file, 9, 60, 4);
+    let mut now = live(&file, 100);
+    let (in_flight, all) = now.under_way(0, 9);
+    let unique: Vec<_> = in_flight
+        .iter()
+        .map(|(request, _)| request.story.unique)
+        .collect();
+    assert_eq!((unique, all), (vec![3], 1));
+    let ended: Vec<_> = rows(&mut now, By::Operation);
+    assert_eq!(ended[0], ("lookup".into(), 1, 0, 20));
+    assert_eq!(ended.len(), 2);
+}
+
+/// The kernel had none in flight at 25.
+#[test]
+fn requests_are_over_where_the_kernel_has_none() {
+    let mut file = PerfData::fuse();
+    for (unique, time) in [(1, 10), (2, 20), (3, 30)] {
+        begins(&mut file, unique as i32, time, unique, READ);
+    }
+    let mut now = live(&file, 100);
+    now.forget(&[44], 25);
+    assert_eq!(now.under_way(0, 9).1, 3);
+    now.forget(&[45], 25);
+    let (in_flight, _) = now.under_way(0, 9);
+    let unique: Vec<_> = in_flight
+        .iter()
+        .map(|(request, _)| request.story.unique)
+        .collect();
+    assert_eq!(unique, [3]);
+}
+
+/// One caller waits from 30 to 250: it never waits longer than an interval lasts.
+#[test]
+fn callers_wait_within_the_interval() {
+    let mut file = PerfData::fuse();
+    begins(&mut file, 7, 30, 1, LOOKUP);
+    ends(&mut file, 7, 250, 1);
+    let mut now = live(&file, 100);
+    assert_eq!(rows(&mut now, By::Mount), [("/mnt".into(), 0, 1, 70)]);
+    now.complete(200);
+    assert_eq!(rows(&mut now, By::Mount), [("/mnt".into(), 0, 1, 100)]);
+    now.complete(300);
+    assert_eq!(rows(&mut now, By::Mount), [("/mnt".into(), 1, 0, 50)]);
+    now.complete(400);
+    assert_eq!(rows(&mut now, By::Mount), []);
+}
+
+/// Threads of a process have names of their own.
+#[test]
+fn a_process_is_one_row() {
+    let mut file = PerfData::fuse();
+    for (tid, name) in [(7, b"main\0\0\0\0"), (8, b"worker\0\0")] {
+        let mut named = words(&[7, tid]);
+        named.extend(name);
+        let of = Sample {
+            tid: tid as i32,
+            ..task(7, 5)
+        };
+        file.records.push(file.events[0].other(3, 0, &named, &of));
+        let raw = send(45, tid.into(), LOOKUP);
+        let sample = Sample {
+            raw,
+            time: 10 + u64::from(tid),
+            ..of
+        };
+        file.records.push(file.events[0].sample(&sample));
+        ends(&mut file, 1, 40 + u64::from(tid), tid.into());
+    }
+    let rows = rows(&mut live(&file, 100), By::Process);
+    assert_eq!(rows, [("worker".into(), 2, 0, 60)]);
+}
+
+/// No callback is seen.
+#[test]
+fn files_without_a_path_are_in_an_unknown_directory() {
+    for by in [By::File, By::Directory] {
+        let mut file = PerfData::fuse();
+        begins(&mut file, 7, 30, 1, LOOKUP);
+        ends(&mut file, 7, 50, 1);
+        assert_eq!(
+            rows(&mut live(&file, 100), by),
+            [("/mnt/…".into(), 1, 0, 20)]
+        );
+    }
+}

@@ -85,7 +85,11 @@ impl NamedRequest {
             waits: story.waits,
             connection: known(story.connection),
             unique: known(story.unique),
-            size: known(request.details.size),
+            size: known(match request.details.size {
+                // A write's own length shows it.
+                ABSENT if story.operation.name() == "write" => story.bytes(),
+                size => size,
+            }),
             offset: known(request.details.offset),
             answer: known(request.details.answer),
             reply_len: known(story.reply_len),

@@ -73,6 +73,10 @@ impl Now {
         py.detach(|| inner.start(upto));
     }
 
+    fn forget(&mut self, connections: Vec<u64>, before: u64) {
+        self.inner.forget(&connections, before);
+    }
+
     fn hold(&mut self) {
         self.inner.hold();
     }

@@ -13,6 +13,7 @@ use crate::operations::Operation;
 use crate::reader::Stream;
 use crate::requests::filters::Filters;
 use crate::requests::named::{Known, Listener, Observer};
+use crate::requests::names::Path;
 use crate::requests::stitch::{asleep, Mark, Stitch};
 use crate::requests::wanted::Wanted;
 
@@ -30,16 +31,19 @@ const MOST_UNSURE: usize = 1 << 12;
 /// Wanted requests that have ended, whose records are held.
 const MOST_HELD: usize = 1 << 12;
 
-/// A request that has ended, with what the sums need. Times in ns.
+/// A request that has ended, or is in flight, with what the sums need. Times in ns.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     duration: u64,
+    /// Its end; for a request in flight, the interval's end.
+    end: u64,
     /// Until its callback was entered, or the daemon had read it; ABSENT where that is not known.
     queue: u64,
     bytes: u64,
     operation: Operation,
     error: i32,
     waits: bool,
+    in_flight: bool,
     pid: i32,
     comm: u32,
     thread: i32,
@@ -88,7 +92,7 @@ pub struct Group {
     /// Bytes read and written, and the number of requests that moved them.
     pub bytes: u64,
     pub transfers: u64,
-    /// Total time, and the part that callers waited for.
+    /// Total time of those that ended; the time within the interval that callers waited for these and those in flight.
     pub total: u64,
     pub waited: u64,
     #[serde(rename = "p50_ns")]
@@ -177,7 +181,7 @@ struct Ended {
     with_paths: bool,
     left_out: u64,
     paths: Vec<(u64, String, bool)>,
-    numbers: FxHashMap<(u64, String), u32>,
+    numbers: FxHashMap<(u64, String, bool), u32>,
     comms: FxHashMap<u32, String>,
     wanted: Option<Wanted>,
     /// Requests that end with one of these errors are wanted, too.
@@ -193,19 +197,20 @@ struct Ended {
 
 impl Ended {
     fn path(&mut self, known: &Known<'_>) -> u32 {
-        if !self.with_paths {
-            return u32::MAX;
-        }
-        let Some(path) = known.path() else {
+        let path = if self.with_paths { known.path() } else { None };
+        self.number(known.story.connection, path)
+    }
+
+    fn number(&mut self, connection: u64, path: Option<Path>) -> u32 {
+        let Some(path) = path else {
             return u32::MAX;
         };
-        let connection = known.story.connection;
-        let key = (connection, path.text);
+        let key = (connection, path.text, path.whole);
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         let number = self.paths.len() as u32;
-        self.paths.push((connection, key.1.clone(), path.whole));
+        self.paths.push(key.clone());
         self.numbers.insert(key, number);
         number
     }
@@ -219,11 +224,13 @@ impl Ended {
             .or_insert_with(|| known.comm().to_owned());
         Row {
             duration,
+            end: begin.saturating_add(duration),
             queue: taken.map_or(ABSENT, |taken| taken.saturating_sub(begin).min(duration)),
             bytes: bytes(known).unwrap_or(ABSENT),
             operation: story.operation,
             error: story.error,
             waits: story.waits,
+            in_flight: false,
             pid: story.pid,
             comm: story.comm,
             thread: story.daemon_tid,
@@ -292,6 +299,8 @@ pub struct Now {
     observer: Option<Observer<Ended>>,
     ended: Option<Ended>,
     upto: u64,
+    /// Begin of the interval.
+    from: u64,
     holds: bool,
     /// Operations of which the begin in the daemon was seen, by connection.
     begun: FxHashSet<(u64, Operation)>,
@@ -331,6 +340,7 @@ impl Now {
                 errors: 0,
             }),
             upto: 0,
+            from: 0,
             holds: false,
             begun: FxHashSet::default(),
         }
@@ -385,6 +395,7 @@ impl Now {
     /// that began before may be missing.
     pub fn start(&mut self, upto: u64) {
         self.complete(upto);
+        self.from = upto;
         if let Some(observer) = &mut self.observer {
             observer.lose();
         }
@@ -417,6 +428,15 @@ impl Now {
         match &mut self.observer {
             Some(observer) => Some(observer.listener()),
             None => self.ended.as_mut(),
+        }
+    }
+
+    /// Give up the requests of these connections that began before a time when the kernel had none in flight there.
+    pub fn forget(&mut self, connections: &[u64], before: u64) {
+        if let Some(observer) = &mut self.observer {
+            for connection in connections {
+                observer.forget(*connection, before);
+            }
         }
     }
 
@@ -481,11 +501,11 @@ impl Now {
         begins.sort_unstable();
         let last = begins.get(most.saturating_sub(1)).copied();
         let latest = last.unwrap_or(u64::MAX);
-        observer.under_way(|known, unsure| {
+        observer.under_way(|known, in_flight| {
             let begin = known.story.at(Mark::Begin).unwrap_or(0);
             let age = self.upto.saturating_sub(begin);
             if begin <= latest && age >= least && rows.len() < most {
-                rows.push((begin, NamedRequest::new(known, age), unsure));
+                rows.push((begin, NamedRequest::new(known, age), in_flight.unsure));
             }
         });
         rows.sort_by_key(|(begin, ..)| *begin);
@@ -504,13 +524,13 @@ impl Now {
         let begun = begun.map(|row| (row.connection, row.operation));
         self.begun.extend(begun);
         if let Some(observer) = &self.observer {
-            observer.under_way(|known, unsure| {
+            observer.under_way(|known, how| {
                 let story = known.story;
                 let row = in_flight.entry(story.connection).or_insert(InFlight {
                     connection: story.connection,
                     ..InFlight::default()
                 });
-                if unsure {
+                if how.unsure {
                     return;
                 }
                 row.requests += 1;
@@ -537,32 +557,45 @@ impl Now {
 
     /// Return the sums since the last time.
     pub fn take(&mut self, view: &View<'_>) -> Interval {
-        let mut under_way: Vec<Row> = Vec::new();
+        let mut under_way: Vec<(Row, Option<Path>)> = Vec::new();
         let mut waiting: FxHashMap<u32, String> = FxHashMap::default();
+        let (from, upto) = (self.from, self.upto);
+        self.from = upto;
+        let paths = matches!(view.by, By::File | By::Directory);
         if let Some(observer) = &self.observer {
-            observer.under_way(|known, _| {
+            observer.under_way(|known, how| {
                 let story = known.story;
                 let name = || known.comm().to_owned();
                 waiting.entry(story.comm).or_insert_with(name);
-                under_way.push(Row {
-                    duration: 0,
+                let begin = story.at(Mark::Begin).unwrap_or(upto);
+                let row = Row {
+                    duration: upto.saturating_sub(begin),
+                    end: upto,
                     queue: ABSENT,
                     bytes: ABSENT,
                     operation: story.operation,
                     error: 0,
-                    waits: story.waits,
+                    waits: how.awaited && !how.unsure,
+                    in_flight: true,
                     pid: story.pid,
                     comm: story.comm,
                     thread: story.daemon_tid,
                     connection: story.connection,
                     path: u32::MAX,
-                });
+                };
+                under_way.push((row, if paths { known.path() } else { None }));
             });
         }
         let Some(ended) = self.ended() else {
             return Interval::default();
         };
-        let rows = std::mem::take(ended.rows.get_or_insert_default());
+        let number = |(mut row, path): (Row, _)| {
+            row.path = ended.number(row.connection, path);
+            row
+        };
+        let under_way: Vec<Row> = under_way.into_iter().map(number).collect();
+        let mut rows = std::mem::take(ended.rows.get_or_insert_default());
+        rows.extend(under_way);
         let left_out = std::mem::take(&mut ended.left_out);
         let paths = std::mem::take(&mut ended.paths);
         ended.numbers = FxHashMap::default();
@@ -570,12 +603,13 @@ impl Now {
         comms.extend(waiting);
         let sums = Sums {
             view,
+            from,
             paths: &paths,
             comms: &comms,
         };
         Interval {
             left_out,
-            ..sums.interval(rows, &under_way)
+            ..sums.interval(&rows)
         }
     }
 }
@@ -620,6 +654,8 @@ fn ours(batch: &mut Batch, daemon: &[bool], servers: &[i32]) {
 
 struct Sums<'a> {
     view: &'a View<'a>,
+    /// Begin of the interval.
+    from: u64,
     paths: &'a [(u64, String, bool)],
     comms: &'a FxHashMap<u32, String>,
 }
@@ -632,8 +668,7 @@ impl Sums<'_> {
         match self.view.by {
             By::Operation => (row.operation.place(), 0),
             By::Mount => (row.connection, 0),
-            By::Process => (row.pid as u32 as u64, u64::from(row.comm)),
-            By::Label => (row.pid as u32 as u64, 0),
+            By::Process | By::Label => (row.pid as u32 as u64, 0),
             By::File | By::Directory => match row.path {
                 u32::MAX => (row.connection, u64::MAX),
                 path => (row.connection, u64::from(path)),
@@ -642,8 +677,12 @@ impl Sums<'_> {
         }
     }
 
+    fn mount(&self, connection: u64) -> &str {
+        self.view.mounts.get(&connection).map_or("", |s| s.as_str())
+    }
+
     fn path(&self, connection: u64, path: u32) -> String {
-        let mount = self.view.mounts.get(&connection).map_or("", |s| s.as_str());
+        let mount = self.mount(connection);
         match self.paths.get(path as usize) {
             Some((_, text, true)) if text.is_empty() => mount.to_owned(),
             Some((_, text, true)) => format!("{}/{text}", mount.trim_end_matches('/')),
@@ -655,104 +694,69 @@ impl Sums<'_> {
     fn label(&self, row: &Row) -> String {
         match self.view.by {
             By::Operation => row.operation.name().to_owned(),
-            By::Mount => self.path(row.connection, u32::MAX).replace("/…", ""),
+            By::Mount => self.mount(row.connection).to_owned(),
             By::Process => self.comms.get(&row.comm).cloned().unwrap_or_default(),
             By::Label => self.view.labels.get(&row.pid).cloned().unwrap_or_default(),
             By::File => self.path(row.connection, row.path),
             By::Directory => {
                 let path = self.path(row.connection, row.path);
-                let mount = self.view.mounts.get(&row.connection);
-                match path.rsplit_once('/') {
-                    Some((above, _)) if Some(&path) != mount => above.to_owned(),
-                    _ => path,
+                // The directory of an unknown file is unknown, too.
+                let known = row.path != u32::MAX && path != self.mount(row.connection);
+                match path.rsplit_once('/').filter(|_| known) {
+                    Some((above, _)) => above.to_owned(),
+                    None => path,
                 }
             }
             By::Thread => String::new(),
         }
     }
 
-    fn interval(&self, rows: Vec<Row>, under_way: &[Row]) -> Interval {
-        let mut by_key: FxHashMap<Key, Vec<u32>> = FxHashMap::default();
-        for (row, place) in rows.iter().zip(0u32..) {
-            by_key.entry(self.key(row)).or_default().push(place);
+    /// Return the group that a row belongs to, without figures.
+    fn group(&self, row: &Row, label: String) -> Group {
+        let id = match self.view.by {
+            By::Process => Some(row.pid),
+            By::Thread => Some(row.thread),
+            _ => None,
+        };
+        let one = matches!(self.view.by, By::Mount | By::File | By::Thread);
+        Group {
+            label,
+            id: id.filter(|id| *id >= 0),
+            connection: one.then_some(row.connection),
+            ..Group::default()
+        }
+    }
+
+    fn interval(&self, rows: &[Row]) -> Interval {
+        let mut by_key: FxHashMap<Key, Vec<&Row>> = FxHashMap::default();
+        for row in rows {
+            // A request in flight may not have a thread yet.
+            if self.view.by != By::Thread || !row.in_flight || row.thread >= 0 {
+                by_key.entry(self.key(row)).or_default().push(row);
+            }
         }
         // Different keys may have one label: processes of a user, files of a directory.
         let together = matches!(self.view.by, By::Label | By::Directory);
-        let mut by_label: FxHashMap<String, Vec<u32>> = FxHashMap::default();
-        let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();
-        for (_, places) in by_key {
-            let first = rows[places[0] as usize];
-            let label = self.label(&first);
-            if together {
-                by_label.entry(label).or_default().extend(places);
+        let mut by_label: FxHashMap<String, Vec<&Row>> = FxHashMap::default();
+        let mut groups: Vec<(Group, Vec<&Row>)> = Vec::new();
+        for (_, rows) in by_key {
+            let Some(last) = rows.last() else { continue };
+            let label = self.label(last);
+            if !label.contains(self.view.contains) {
                 continue;
             }
-            let id = match self.view.by {
-                By::Process => Some(first.pid),
-                By::Thread => Some(first.thread),
-                _ => None,
-            };
-            let connection = matches!(self.view.by, By::Mount | By::File | By::Thread)
-                .then_some(first.connection);
-            let group = Group {
-                label,
-                id: id.filter(|id| *id >= 0),
-                connection,
-                ..Group::default()
-            };
-            groups.push((group, places));
-        }
-        for (label, places) in by_label {
-            let group = Group {
-                label,
-                ..Group::default()
-            };
-            groups.push((group, places));
-        }
-        let mut waiting: FxHashMap<Key, u64> = FxHashMap::default();
-        let mut waiting_labels: FxHashMap<String, u64> = FxHashMap::default();
-        for row in under_way {
-            *waiting.entry(self.key(row)).or_default() += 1;
-            if self.view.by == By::Label {
-                *waiting_labels.entry(self.label(row)).or_default() += 1;
+            match together {
+                true => by_label.entry(label).or_default().extend(rows),
+                false => groups.push((self.group(last, label), rows)),
             }
         }
-        let mut sums: Vec<Group> = groups
-            .into_iter()
-            .filter(|(group, _)| group.label.contains(self.view.contains))
-            .map(|(group, places)| {
-                let of = places.iter().map(|place| &rows[*place as usize]);
-                let key = self.key(&rows[places[0] as usize]);
-                let waiting = match self.view.by {
-                    By::Label => waiting_labels.remove(&group.label),
-                    _ => waiting.remove(&key),
-                };
-                Group {
-                    under_way: waiting.unwrap_or(0),
-                    ..sum(group, of)
-                }
-            })
+        for (label, rows) in by_label {
+            groups.push((self.group(rows[0], label), rows));
+        }
+        let sums = groups.into_iter();
+        let mut sums: Vec<Group> = sums
+            .map(|(group, rows)| self.sum(group, rows.into_iter()))
             .collect();
-        // None of their requests has ended.
-        if !matches!(self.view.by, By::File | By::Directory | By::Thread) {
-            for row in under_way {
-                let left = match self.view.by {
-                    By::Label => waiting_labels.remove(&self.label(row)),
-                    _ => waiting.remove(&self.key(row)),
-                };
-                let Some(under_way) = left else { continue };
-                let label = self.label(row);
-                if label.contains(self.view.contains) {
-                    sums.push(Group {
-                        label,
-                        id: (self.view.by == By::Process).then_some(row.pid),
-                        connection: (self.view.by == By::Mount).then_some(row.connection),
-                        under_way,
-                        ..Group::default()
-                    });
-                }
-            }
-        }
         let sort = self.view.sort;
         sums.sort_by(|a, b| {
             let rank = |group: &Group| (sort.of(group), group.requests, group.under_way);
@@ -761,47 +765,48 @@ impl Sums<'_> {
         });
         let number = sums.len();
         sums.truncate(self.view.most);
-        let total = Group {
-            under_way: under_way.len() as u64,
-            ..sum(Group::default(), rows.iter())
-        };
         Interval {
-            total,
+            total: self.sum(Group::default(), rows.iter()),
             groups: number,
             rows: sums,
             left_out: 0,
         }
     }
-}
 
-/// Return the figures of a group's requests.
-fn sum<'a>(mut group: Group, rows: impl Iterator<Item = &'a Row>) -> Group {
-    let mut durations: Vec<u64> = Vec::new();
-    for row in rows {
-        durations.push(row.duration);
-        group.errors += u64::from(row.error != 0);
-        group.total = group.total.saturating_add(row.duration);
-        if row.waits {
-            group.waited = group.waited.saturating_add(row.duration);
+    /// Return the figures of a group's requests.
+    fn sum<'a>(&self, mut group: Group, rows: impl Iterator<Item = &'a Row>) -> Group {
+        let mut durations: Vec<u64> = Vec::new();
+        for row in rows {
+            if row.waits {
+                let within = row.end.saturating_sub(self.from).min(row.duration);
+                group.waited = group.waited.saturating_add(within);
+            }
+            if row.in_flight {
+                group.under_way += 1;
+                continue;
+            }
+            durations.push(row.duration);
+            group.errors += u64::from(row.error != 0);
+            group.total = group.total.saturating_add(row.duration);
+            if row.bytes != ABSENT {
+                group.bytes = group.bytes.saturating_add(row.bytes);
+                group.transfers += u64::from(row.bytes > 0);
+            }
+            if row.queue != ABSENT {
+                group.queued += 1;
+                group.queue = group.queue.saturating_add(row.queue);
+                group.daemon = group.daemon.saturating_add(row.duration - row.queue);
+            }
         }
-        if row.bytes != ABSENT {
-            group.bytes = group.bytes.saturating_add(row.bytes);
-            group.transfers += u64::from(row.bytes > 0);
-        }
-        if row.queue != ABSENT {
-            group.queued += 1;
-            group.queue = group.queue.saturating_add(row.queue);
-            group.daemon = group.daemon.saturating_add(row.duration - row.queue);
-        }
+        durations.sort_unstable();
+        // Nearest rank, as `Hist::percentile`.
+        let rank = |per_mille: usize| {
+            let rank = (durations.len() * per_mille).div_ceil(1000).max(1);
+            durations.get(rank - 1).copied().unwrap_or(0)
+        };
+        (group.p50, group.p99) = (rank(500), rank(990));
+        group.max = durations.last().copied().unwrap_or(0);
+        group.requests = durations.len() as u64;
+        group
     }
-    durations.sort_unstable();
-    // Nearest rank, as `Hist::percentile`.
-    let rank = |per_mille: usize| {
-        let rank = (durations.len() * per_mille).div_ceil(1000).max(1);
-        durations.get(rank - 1).copied().unwrap_or(0)
-    };
-    (group.p50, group.p99) = (rank(500), rank(990));
-    group.max = durations.last().copied().unwrap_or(0);
-    group.requests = durations.len() as u64;
-    group
 }

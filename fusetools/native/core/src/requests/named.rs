@@ -11,7 +11,9 @@ use crate::reader::{Places, Reader, ScanInfo};
 use crate::requests::filters::Filters;
 use crate::requests::in_flight::Requests;
 use crate::requests::names::{Daemon, Details, Names, Path, NOTHING};
-use crate::requests::stitch::{asleep, symbols, Mark, MountCall, RequestCounts, Stitch, Story};
+use crate::requests::stitch::{
+    asleep, symbols, InFlight, Mark, MountCall, RequestCounts, Stitch, Story,
+};
 
 /// Request, and what else is known about it.
 pub struct Known<'a> {
@@ -278,9 +280,14 @@ impl<L: Listener> Observer<L> {
         self.stitch.forget_lost(lost);
     }
 
-    /// Pass on the requests that have begun and not ended, each with whether its end may have been lost.
-    pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, bool)) {
-        for (story, unsure) in self.stitch.under_way() {
+    /// Give up the requests of a connection that began before a time when the kernel had none in flight.
+    pub fn forget(&mut self, connection: u64, before: u64) {
+        self.stitch.forget(connection, before);
+    }
+
+    /// Pass on the requests that have begun and not ended.
+    pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, InFlight)) {
+        for (story, in_flight) in self.stitch.under_way() {
             let details = {
                 let names = &self.all.names;
                 let daemon = names.daemon(story.daemon_pid, story.connection);
@@ -292,7 +299,7 @@ impl<L: Listener> Observer<L> {
                 names: &self.all.names,
                 comms: self.stitch.comms(),
             };
-            see(&known, unsure);
+            see(&known, in_flight);
         }
     }
 

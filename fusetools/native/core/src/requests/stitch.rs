@@ -135,6 +135,15 @@ pub struct Stitch {
     sites: FxHashMap<u64, Site>,
 }
 
+/// Request that has begun and not ended.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight {
+    /// Its end may have been lost.
+    pub unsure: bool,
+    /// Its caller waits for it.
+    pub awaited: bool,
+}
+
 /// Results beside the stories.
 pub struct Summary {
     pub info: ScanInfo,
@@ -354,13 +363,38 @@ impl Stitch {
         }
     }
 
-    /// Return the stories of requests that have begun and not ended, each with whether its end may have been lost.
-    pub fn under_way(&self) -> impl Iterator<Item = (&Story, bool)> {
+    /// Return the stories of requests that have begun and not ended.
+    pub fn under_way(&self) -> impl Iterator<Item = (&Story, InFlight)> {
         let open = |open: &&Open| open.generation > 0 && !open.ended;
         let begun = self.slab.iter().filter(open);
         begun
             .filter(|open| open.story.at(Mark::Begin).is_some())
-            .map(|open| (&open.story, open.losses != self.losses))
+            .map(|open| {
+                let in_flight = InFlight {
+                    unsure: open.losses != self.losses,
+                    awaited: open.may_be_awaited(self.switches),
+                };
+                (&open.story, in_flight)
+            })
+    }
+
+    /// Give up the requests of a connection that began before a time when the kernel had none in flight. A request that
+    /// its killed caller has withdrawn from the queue has no end.
+    pub fn forget(&mut self, connection: u64, before: u64) {
+        let over = |open: &Open| {
+            let begin = open.story.at(Mark::Begin);
+            open.generation > 0
+                && !open.ended
+                && open.story.connection == connection
+                && begin.is_some_and(|begin| begin < before)
+        };
+        let places = self.slab.iter().zip(0u32..);
+        let over: Vec<Slot> = places
+            .filter(|(open, _)| over(open))
+            .map(|(open, place)| (place, open.generation))
+            .collect();
+        over.into_iter()
+            .for_each(|slot| self.tell(slot, &mut |_, _| {}));
     }
 
     /// Note that ends of requests that have begun until now may be missing.

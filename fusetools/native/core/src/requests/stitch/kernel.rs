@@ -512,10 +512,7 @@ impl Stitch {
         let switches = self.switches;
         let Some(open) = self.get(slot) else { return };
         let operation = open.story.operation;
-        let waits = open.waited
-            || (!open.background
-                && (operation.has_caller() || (!switches && operation.may_wait())));
-        if waits {
+        if open.may_be_awaited(switches) {
             self.awaited(slot);
         } else if !operation.may_wait() {
             let tid = open.story.tid;

@@ -156,6 +156,9 @@ impl Stitch {
         if self.tasks.get(tid).is_none() {
             return;
         }
+        if self.eager {
+            self.withdraw(tid, tell);
+        }
         let call = self.tasks.get(tid).and_then(|task| task.syscall);
         match call.filter(|call| call.losses == self.losses) {
             Some(call) => self.end_of_call(tid, call, time, Ends::WithThread, tell),
@@ -174,6 +177,18 @@ impl Stitch {
             reading.remove(&tid);
         }
         self.drop_callbacks(task.callbacks, time, tell);
+    }
+
+    /// Report the requests that a thread that ends would still wait for: they are over. If it was killed while they were
+    /// in the queue, the kernel has dropped them without a sign.
+    fn withdraw(&mut self, tid: i32, tell: Tell) {
+        let made = self.tasks.get(tid).map(|task| task.made.clone());
+        for slot in made.into_iter().flatten() {
+            let over = |open: &Open| !open.ended && open.story.operation.has_caller();
+            if self.get(slot).is_some_and(over) {
+                self.tell(slot, tell);
+            }
+        }
     }
 
     /// Split the time in the queue: until a thread was free, and until it ran. A thread that lacked a CPU after its

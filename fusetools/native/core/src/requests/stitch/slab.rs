@@ -72,6 +72,14 @@ impl Open {
         let waits = self.waited || (self.story.operation.has_caller() && !self.background);
         !self.ended && waits && self.story.fate == Fate::Unfinished
     }
+
+    /// Return whether its caller waits for it, as far as its operation and the caller's other requests show. `switches`:
+    /// the caller's switches show it for operations that may be sent in the background.
+    pub(super) fn may_be_awaited(&self, switches: bool) -> bool {
+        let operation = self.story.operation;
+        self.waited
+            || (!self.background && (operation.has_caller() || (!switches && operation.may_wait())))
+    }
 }
 
 /// Place in the slab, with the generation of its content.
