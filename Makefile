@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-pure test-quick test-busy test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench bench-instructions \
+.PHONY: help demo test test-pure test-quick test-busy test-variants test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench bench-instructions \
   clean compiled install install-tests uninstall build samples packages site test-why
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo 'make test-busy      all tests twice, in a random order, on a machine kept busy'
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make test-arm64     the Debian package for arm64, in a virtual machine'
+	@echo 'make test-variants  the variants of live tests that make test leaves out'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make test-races     what another user who renames all that root makes can reach, in N=1000 rounds'
@@ -88,7 +89,8 @@ NOTED := --failed=target/failed.txt
 # Tests that record wait more than they compute: the rest uses the CPUs meanwhile, at a low priority. The
 # scheduler divides the CPUs among sessions first (autogroup, sched(7)): nice alone gave the rest half of them.
 # Second runs wait for the lock: they are alone. The output ends with all failures, also those of flaky tests.
-test: install-tests samples compiled $(VENV)/.tested
+test: install-tests
+	@$(MAKE) --no-print-directory --jobs 2 samples compiled $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json target/failed.txt
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
@@ -96,7 +98,7 @@ test: install-tests samples compiled $(VENV)/.tested
 	    nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
-	  good=0; $(PYTEST) $(NOTED) -m '$(OF_KERNELS)' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \
+	  good=0; $(PYTEST) $(NOTED) -m '($(OF_KERNELS)) and not variant' tests/live tests/filesystems tests/vm tests/unit || good=$$?; \
 	  wait $$pure || good=$$?; cat target/pure.log; trap - EXIT; cat target/failed.txt || true; exit $$good
 
 # The unit tests run where nothing of this host can be seen, on one CPU; what passes there is not run
@@ -123,6 +125,9 @@ test-busy: LIMIT := 120m
 test-busy: install-tests samples $(VENV)/.tested
 	tests/busy.sh $(PYTEST) --random-order
 	tests/busy.sh $(PYTEST) --random-order
+
+test-variants: install-tests samples compiled $(VENV)/.tested
+	$(PYTEST) -m variant tests
 
 test-kernels: install-tests samples compiled $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all $(AGAIN)

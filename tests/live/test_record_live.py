@@ -27,6 +27,7 @@ from recording import COMMAND, Done, begin, children, counts, environment, recor
 from sample import BUILD, Mounter, SampleMount, until
 from schemas import held
 from script import events
+from variants import variants
 
 import fusetools
 from fusetools.plan.kernel import OF_FUNCTIONS
@@ -292,7 +293,7 @@ def test_a_killed_recording_is_cleared_up_beside_one_that_runs(
     (tmp_path / "killed.data.partial").unlink()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, *variants(signal.SIGTERM, signal.SIGHUP)])
 def test_a_signal_ends_it_and_keeps_what_there_is(
     sample_mount: Mounter, tmp_path: Path, number: int
 ) -> None:
@@ -613,7 +614,9 @@ def test_recording_cost_is_reported_per_event(
     assert f"  recording took {about} " in done.stderr
 
 
-@pytest.mark.parametrize("command", ["record -o perf.data", "count --live", "top --once"])
+@pytest.mark.parametrize(
+    "command", ["record -o perf.data", *variants("count --live", "top --once")]
+)
 def test_a_root_of_few_capabilities_is_told_what_doctor_says(
     command: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:

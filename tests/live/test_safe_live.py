@@ -20,6 +20,7 @@ from left import own_probes
 from mounts import HANGS, wait_until
 from recording import COMMAND, HURRIED, begin, children, record, session
 from sample import BUILD, ROOT, Mounter, SampleMount, make_tree
+from variants import variants
 
 import fusetools
 
@@ -119,7 +120,7 @@ def continued() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("how", ["--duration", signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", ["--duration", signal.SIGINT, *variants(signal.SIGTERM)])
 def test_a_request_that_hangs_costs_no_recording(
     how: object, sample_mount: Mounter, tmp_path: Path, continued: list[int]
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from recording import COMMAND
 from script import needs_perf
 from spying import CALLER, Case, Spy, clean, kept, plain
+from variants import variants
 
 import fusetools
 
@@ -61,15 +62,17 @@ def test_the_spy_finds_what_is_there(spy: Spy) -> None:
 
 HANDED_OVER = (
     Case(),
-    Case(options=("--call-graph", "dwarf")),
-    Case(options=("--call-graph", "fp", "--wakers")),
-    Case(limit="ulimit -S -u 1"),
     Case(limit="ulimit -S -t 1; ulimit -S -f 1"),
-    Case(limit="ulimit -S -v 300000"),
     Case(limit="ulimit -S -n 16; ulimit -s 2000"),
     Case(limit="ulimit -S -d 50000; umask 0777; trap '' CHLD"),
     Case(merger="panics once"),
-    Case(merger="has no threads"),
+    *variants(
+        Case(options=("--call-graph", "dwarf")),
+        Case(options=("--call-graph", "fp", "--wakers")),
+        Case(limit="ulimit -S -u 1"),
+        Case(limit="ulimit -S -v 300000"),
+        Case(merger="has no threads"),
+    ),
 )
 
 
@@ -92,11 +95,13 @@ def test_handed_over_files_hold_no_memory_of_others(spy: Spy, case: Case) -> Non
 
 UNMERGED = (
     Case(merger="panics"),
-    Case(merger="panics", options=("--call-graph", "dwarf")),
-    Case(merger="aborts"),
-    Case(merger="says nothing"),
     Case(merger="passes on what it read", options=("--call-graph", "dwarf")),
     Case(merger="passes on what it read", options=("--detail", "latency")),
+    *variants(
+        Case(merger="panics", options=("--call-graph", "dwarf")),
+        Case(merger="aborts"),
+        Case(merger="says nothing"),
+    ),
 )
 
 
@@ -151,8 +156,9 @@ def test_few_of_a_users_are_kept(spy: Spy) -> None:
 
 
 KILLED = (
-    *(Case(kill=phase) for phase in ("arming", "recording", "ending", "merging")),
-    Case(kill="recording", options=("--call-graph", "dwarf")),
+    *(Case(kill=phase) for phase in ("recording", "merging")),
+    *variants(*(Case(kill=phase) for phase in ("arming", "ending"))),
+    *variants(Case(kill="recording", options=("--call-graph", "dwarf"))),
 )
 
 
@@ -171,10 +177,12 @@ def test_data_of_a_killed_recording_stays_roots(spy: Spy, case: Case) -> None:
 
 OTHERS = (
     Case(full=True),
-    Case(full=True, options=("--call-graph", "dwarf")),
     Case(flight=True),
-    Case(flight=True, merger="panics"),
-    Case(flight=True, kill="recording"),
+    *variants(
+        Case(full=True, options=("--call-graph", "dwarf")),
+        Case(flight=True, merger="panics"),
+        Case(flight=True, kill="recording"),
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import mounts
 import pytest
 from sample import ROOT
+from variants import variants
 
 CROWDS = ROOT / "tests" / "faults" / "crowds.py"
 
@@ -40,10 +41,9 @@ def beside(*crowd: str) -> dict[str, Any]:
     "crowd",
     [
         "descriptors 200 20000",
-        "threads 21000 PATH",  # one of which waits
-        "forks 50",
         "waiting 1000",
         "namespaces 20 1000",
+        *variants("threads 21000 PATH", "forks 50"),  # one of the threads waits
     ],
 )
 def test_a_hang_beside_a_crowd(crowd: str) -> None:

@@ -335,5 +335,7 @@ def test_spark_says_the_same(tmp_path: Path) -> None:
     try:
         assert spark.hist(()) == duckdb.hist(())
         assert spark.errors(()) == duckdb.errors(())
+        assert spark.stages(()) == duckdb.stages(())
+        assert spark.groups("rack", ()) == duckdb.groups("rack", ())
     finally:
         spark._connection._session.stop()

@@ -107,6 +107,7 @@ def test_a_guest_runs_commands_as_long_as_it_is_as_it_was(
     assert names == ["first\n", "first\n", "second\n", "third\n"]
 
 
+@pytest.mark.variant
 def test_nothing_of_a_command_is_left_for_the_next(guest: vm.Guest, tmp_path: Path) -> None:
     boot, dynamic = "cat /proc/sys/kernel/random/boot_id", "/sys/kernel/tracing/dynamic_events"
     guest("true")
@@ -149,6 +150,7 @@ WAYS = f"""way() {{
 """
 
 
+@pytest.mark.variant
 def test_a_forked_fusetools_is_like_one_that_was_started(guest: vm.Guest, tmp_path: Path) -> None:
     """Its arguments, environment, directory, umask, signals and end; it ends with its client."""
     (tmp_path / "ways").write_text(WAYS)
