@@ -130,7 +130,7 @@ def _relative(result: Sweep) -> list[Markup]:
     base = result.experiment.relative
     if not rows or not base:
         return []
-    align = aligned(result) + "><<" + "<" * len(sweep_text.series(result))
+    align = aligned(result) + "><<" + "<" * len(sweep_text.series(result, "relative"))
     title = f"Throughput relative to {base.param}={sweep_text.base(result)}"
     return [tag("h3", title), table(heading, rows, align), note(base.source)]
 

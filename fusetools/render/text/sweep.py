@@ -225,16 +225,17 @@ def _relative_places(result: Sweep) -> set[tuple[str, str]]:
     return {(row.label, row.figure) for row in result.published if row.figure == "relative"}
 
 
-def series(result: Sweep) -> list[str]:
-    """Return the names of the series of published values."""
-    return list(dict.fromkeys(row.series for row in result.published))
+def series(result: Sweep, figure: str = "") -> list[str]:
+    """Return the names of the series of published values, of a figure or of all."""
+    rows = (row for row in result.published if figure in ("", row.figure))
+    return list(dict.fromkeys(row.series for row in rows))
 
 
 def relative(result: Sweep) -> list[Sequence[str]]:
     """Return a table's heading and rows: each point's relative throughput and its class, beside the
     published ones."""
     to, axes = result.experiment.relative, result.experiment.axes
-    names = series(result)
+    names = series(result, "relative")
     rows: list[Sequence[str]] = [
         (*axes, "relative", "", "class" if to and to.classes else "", *names)
     ]
