@@ -285,7 +285,8 @@ class FlightRecorder:
             return
         upto = time.monotonic_ns()
         raws = self._dumped()
-        since, self.whole_since = self.whole_since, time.monotonic_ns()
+        since = self.whole_since
+        self.begun = self.whole_since = time.monotonic_ns()  # what came before is dropped
         window = (upto, upto, since, self.recorders.room.buffer, False)
         try:
             for raw in raws:

@@ -297,6 +297,8 @@ def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Pat
         stdout, stderr = process.communicate(timeout=HANGS)
         assert process.returncode == 0, stderr
     recordings.append(held("snap", stdout))
+    began = [line for line in stderr.splitlines() if "the flight recorder had begun then" in line]
+    assert len(began) == (recordings[0]["seconds"] < 8), stderr  # none was before the first
     assert re.search(r" \(pid \d+\) [^,]*, [\d.]+ s ago$", recordings[1]["why"])
     for pid, told in zip(pids, recordings):
         opens = fusetools.open(told["output"]).slowest("open", most=len(pids)).requests

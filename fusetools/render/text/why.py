@@ -45,10 +45,12 @@ def quiet(result: Why) -> list[str]:
     if not result.requests:
         return ["no requests that a caller waited for"]
     remark = _elsewhere(result)
+    small = 1 - result.ordinary_share - result.unknown_share
+    rest = f", {share(small, 1)} has causes too small to report" if small >= SMALL else ""
     text = (
         f"nothing stands out: callers waited {duration(result.waited_ns)} for "
         f"{plural(result.requests, 'request')}; {share(result.ordinary_share, 1)} of it is the "
-        f"usual work of requests; looked for {plural(len(result.looked), 'kind')} of causes"
+        f"usual work of requests{rest}; looked for {plural(len(result.looked), 'kind')} of causes"
     )
     return prose(text, rest="  ") + prose(remark, rest="  ") * bool(remark)
 
