@@ -21,6 +21,7 @@ READ = (1, FORMAT)  # format 1 has sentences instead of reasons
 LONGEST = 1e10  # maximum length of a recording in seconds
 MOST_OPENED = 1 << 12  # descriptors of callers
 MOST_PROCESSES = 1 << 13  # noted while recording
+MOST_PATHS = 64  # of a mount
 BYTES = 16 << 20  # write::SESSION_MAX in the core
 # Roles of the kernel's events that show file names. Each covers some operations only.
 NAMING = ("asked", "about", "sized", "answered", "forgotten")
@@ -60,6 +61,7 @@ class Host:
 @dataclass(frozen=True)
 class TracedMount:
     """A traced mount. ``connection``: its number, None if unknown; ``fs``: the probe set;
+    ``also``: other paths on which the file system, or a part of it, is mounted;
     ``limits``: by name, as in host/limits.py;
     ``servers``: further processes that had the connection open; ``program`` and ``library``: file
     names of the daemon's program and of its libfuse; ``options``: its options about threads;
@@ -80,6 +82,7 @@ class TracedMount:
     options: tuple[str, ...] = ()
     parses: bool = False
     priority: str = ""
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -422,6 +425,7 @@ def _file(row: Row) -> File | None:
 
 def _mount(row: Row) -> TracedMount:
     return TracedMount(
+        also=tuple(_text(path) for path in _list(row.get("also"))[:MOST_PATHS]),
         path=_text(row.get("path")),
         connection=natural(row.get("connection")),
         fstype=_text(row.get("fstype")),

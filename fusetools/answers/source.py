@@ -229,9 +229,11 @@ class Source:
 
     def _mount(self, path: str) -> str:
         mounts = self._mounts()
+        also = {other: mount.path for mount in self.session.mounts for other in mount.also}
+        names = {**also, **{name: name for name in mounts}}
         for name in (path, os.path.normpath(path)):
-            if name in mounts:
-                return name
+            if name in names:
+                return names[name]
         if not mounts:
             raise Error(
                 f"cannot tell the mounts of {self.path} apart",

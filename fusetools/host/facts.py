@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TypeVar
 
 from fusetools.host.paths import VIRTIOFS as VIRTIOFS
+from fusetools.host.paths import is_on
 
 T = TypeVar("T")
 
@@ -77,8 +78,9 @@ class Mount:
 
     ``connection`` is the number in fuse:* events and /sys/fs/fuse/connections: the superblock's
     device number in the kernel's own encoding (major << 20 | minor). ``path`` is the path in the
-    mount namespace of process ``seen_by``; None means this process's namespace. ``why``: the reason
-    why ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach the mount's files unless
+    mount namespace of process ``seen_by``; None means this process's namespace. ``also``: other
+    paths there on which the file system, or a part of it, is mounted. ``why``: the reason why
+    ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach the mount's files unless
     ``allow_other``: the kernel refuses others, also root, without asking the daemon. ``program``:
     the path of the daemon's program, as in ``libraries``. ``seccomp``, ``shadow_stack``: a thread
     of the daemon has a seccomp filter, a user shadow stack. ``servers``: all processes that have
@@ -105,6 +107,11 @@ class Mount:
     servers: tuple[int, ...] = ()
     streams: tuple[int, ...] = ()
     options: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    def holds(self, path: str) -> int:
+        """Return the length of the mount point that an absolute path is on; 0: it is on none."""
+        return max((len(at) for at in (self.path, *self.also) if is_on(path, at)), default=0)
 
 
 @dataclass(frozen=True)

@@ -84,25 +84,43 @@ def read_mounts(
     named = named_mounts(commands, [mount.path for mount in mounts])
 
     def wanted(mount: Mount) -> bool:
-        return paths is None or any(is_on(path, mount.path) for path in paths)
+        return paths is None or any(mount.holds(path) for path in paths)
 
     return tuple(_with_daemon(files, m, daemons, named, wanted(m)) for m in mounts)
 
 
 def all_namespaces(files: Files) -> list[Mount]:
     """Return the mounts without their daemons."""
-    mounts: dict[int, Mount] = {}
+    mounts = _once(of_own_namespace(files))
     seen = {files.link("/proc/self/ns/mnt")}
-    for mount in of_own_namespace(files):
-        mounts.setdefault(mount.connection, mount)
     for pid in sorted(int(name) for name in files.list("/proc") if name.isdecimal()):
         namespace = files.link(f"/proc/{pid}/ns/mnt")
         if not namespace or namespace in seen:
             continue
         seen.add(namespace)
-        for mount in parse_mountinfo(files.read(f"/proc/{pid}/mountinfo", quiet=True) or ""):
-            mounts.setdefault(mount.connection, replace(mount, seen_by=pid))
+        there = _once(parse_mountinfo(files.read(f"/proc/{pid}/mountinfo", quiet=True) or ""))
+        for connection, mount in there.items():
+            mounts.setdefault(connection, replace(mount, seen_by=pid))
     return list(mounts.values())
+
+
+def _once(mounts: Iterable[Mount]) -> dict[int, Mount]:
+    """Return the mounts of a namespace by connection, each with all its paths."""
+    paths: dict[int, dict[str, Mount]] = {}
+    for mount in mounts:
+        paths.setdefault(mount.connection, {}).setdefault(mount.path, mount)
+    return {
+        connection: replace(next(iter(at.values())), also=tuple(at)[1:])
+        for connection, at in paths.items()
+    }
+
+
+def mount_on(mounts: Iterable[Mount], path: str) -> Mount | None:
+    """Return the mount that an absolute path is on: of several on one mount point the last in this
+    namespace, which covers the others."""
+    on = [(mount.holds(path), mount.seen_by is None, mount) for mount in mounts]
+    here = [candidate for candidate in on if candidate[0]]
+    return max(reversed(here), key=lambda candidate: candidate[:2])[2] if here else None
 
 
 def of_own_namespace(files: Files) -> list[Mount]:

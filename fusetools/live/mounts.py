@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools.host.facts import Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces, is_on, read_mounts
+from fusetools.host.mounts import all_namespaces, mount_on, read_mounts
 from fusetools.host.processes import open_files, read_stat
 
 SEARCH = 60.0  # seconds between two looks at all processes
@@ -47,8 +47,8 @@ class NewMounts:
     def _wanted(self, mounts: Sequence[Mount]) -> list[Mount]:
         if not self._paths:
             return list(mounts)
-        on = [[mount for mount in mounts if is_on(path, mount.path)] for path in self._paths]
-        return [max(here, key=lambda mount: len(mount.path)) for here in on if here]
+        on = (mount_on(mounts, path) for path in self._paths)
+        return [mount for mount in on if mount]
 
     def _succeeded(self) -> set[int]:
         """Return connections whose daemon has ended and that another daemon serves.

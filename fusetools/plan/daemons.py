@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
-from fusetools.host.mounts import is_on
+from fusetools.host.mounts import mount_on
 from fusetools.plan.options import Options
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.reasons import Code, Reason, Value
@@ -84,17 +84,16 @@ def _mounts(facts: HostFacts, options: Options) -> tuple[Mount, ...]:
 
 
 def mount_of(facts: HostFacts, path: str) -> Mount:
-    """Return the FUSE mount that ``path`` (absolute) lies on: its longest prefix among the
-    mounts."""
-    here = [mount for mount in facts.mounts if is_on(path, mount.path)]
-    if not here:
+    """Return the FUSE mount that ``path`` (absolute) lies on. Raise Error if there is none."""
+    mount = mount_on(facts.mounts, path)
+    if mount is None:
         known = ", ".join(mount.path for mount in facts.mounts[:5])
         raise Error(
             f"no FUSE file system is mounted on {path}",
             f"mounted: {known}{' …' if len(facts.mounts) > 5 else ''}",
             f"ls {path}   (where autofs mounts it)",
         )
-    return max(here, key=lambda mount: len(mount.path))
+    return mount
 
 
 def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> Target:

@@ -39,6 +39,7 @@ from fusetools.record.scratch import Scratch
 from fusetools.results.record import Outcome
 from fusetools.session import (
     BYTES,
+    MOST_PATHS,
     NAMING,
     File,
     Flight,
@@ -591,6 +592,7 @@ def _mount(
     imports = {name for library in mount.libraries for name in library.imports}
     return TracedMount(
         path=mount.path,
+        also=mount.also[:MOST_PATHS],
         connection=mount.connection,
         fstype=mount.fstype,
         source=mount.source,

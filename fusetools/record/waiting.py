@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces, is_on
+from fusetools.host.mounts import all_namespaces
 from fusetools.host.processes import open_files
 from fusetools.plan.options import Caller, Daemons, Options
 from fusetools.plan.planner import ProbePlan
@@ -130,8 +130,8 @@ def _running(options: Options) -> Iterator[Workload]:
 
 
 def _absent(paths: Sequence[str]) -> list[str]:
-    mounts = [mount.path for mount in all_namespaces(Files(Path("/")))] if paths else []
-    return [path for path in paths if not any(is_on(path, mount) for mount in mounts)]
+    mounts = all_namespaces(Files(Path("/"))) if paths else []
+    return [path for path in paths if not any(mount.holds(path) for mount in mounts)]
 
 
 def _wait(

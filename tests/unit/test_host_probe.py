@@ -181,6 +181,19 @@ def test_daemon_by_the_connection_of_its_descriptor(tree: Tree) -> None:
     ]
 
 
+def test_a_file_system_has_all_its_paths_in_one_namespace(tree: Tree) -> None:
+    tree.mounts(
+        line("/a", "0:45"), line("/b", "0:46"), line("/bind", "0:45"), line("/bind", "0:45")
+    )
+    tree.process(10, "container", namespace="mnt:[2]")
+    tree.put("/proc/10/mountinfo", f"{line('/in', '0:46')}\n{line('/c', '0:47')}\n")
+    assert [(m.path, m.also, m.seen_by) for m in tree.read().mounts] == [
+        ("/a", ("/bind",), None),
+        ("/b", (), None),
+        ("/c", (), 10),
+    ]
+
+
 def test_streams_of_a_daemon(tree: Tree) -> None:
     """Sockets and pipes to other processes; none that a thread reads from already."""
     tree.mounts(line("/a", "0:45"))

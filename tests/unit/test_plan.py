@@ -480,6 +480,22 @@ def test_perf_may_take_fewer_samples() -> None:
     assert {event.frequency for event in plan.events} == {0, 50}
 
 
+def test_a_mount_by_any_of_its_paths() -> None:
+    """Bind mounts, also below another mount; a mount that covers another one."""
+    below = mount("/b", connection=46, also=("/cvmfs/sft.cern.ch/b", "/bind"))
+    covered, covering = mount("/c", connection=47), mount("/c", connection=48)
+    elsewhere = mount("/c", connection=49, seen_by=7)
+    facts = host("6.18", mount(), below, covered, covering, elsewhere)
+    for path, connection in (
+        ("/cvmfs/sft.cern.ch/bb", 45),
+        ("/cvmfs/sft.cern.ch/b", 46),
+        ("/bind/x", 46),
+        ("/c/x", 48),
+    ):
+        found = targets(facts, Options(mounts=(path,)))
+        assert [target.mount.connection for target in found] == [connection], path
+
+
 def test_without_a_cgroup_everybody_is_recorded() -> None:
     plan = make(host(), cgroup=False)
     assert not any(event.workload for event in plan.events)

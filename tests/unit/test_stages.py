@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fixtures import Invoke
 from script import Event, events
 
 import fusetools
-from fusetools import _core
+from fusetools import _core, session
 from fusetools._core import Catalogue, Probe
 from fusetools.answers.filters import Filters
 from fusetools.render.json.answer import render
@@ -123,6 +124,12 @@ def test_filters(run: Invoke) -> None:
     assert (
         recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == whole
     )
+    # A bind mount.
+    kept = recording._source.session
+    mounts = tuple(replace(mount, also=("/bind",)) for mount in kept.mounts)
+    text = session.encoded(replace(kept, mounts=mounts))
+    recording._source.session = session.read(text)[0]
+    assert recording.stages(filters=Filters(mounts=("/bind/",))).facts.requests.matched == whole
     wrong = run("stages", "-i", str(DEMO), "no-such")
     assert wrong.exit_code == 1 and "no FUSE operation matches no-such" in wrong.stderr
     assert f"fix: fusetools count --layer request -i {DEMO}" in wrong.stderr
