@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from fixtures import Fake, Invoke
 import fusetools
 from fusetools.answers.diff import diff
 from fusetools.figures import duration, number
+from fusetools.render.text import count as text_of_count
 from fusetools.render.text import cvmfs
-from fusetools.results.count import COLUMNS
+from fusetools.results.count import COLUMNS, Count
 
 
 @pytest.mark.parametrize(
@@ -463,3 +465,16 @@ def test_blocks_become_ascii_where_they_must(
     monkeypatch.setattr(click, "echo", lambda text, **_: said.append(text))
     options.say("ab █▌ é\n")
     assert said == ["ab ## \\xe9\n"]
+
+
+def test_functions_of_several_daemons_are_called_or_never_called(fake: Fake) -> None:
+    """Each daemon has its own copy of a library's function."""
+    fake(cvmfs_like())
+    counts = (
+        Count("fuse_reply_open", "", "daemon", 3, 0x10),
+        Count("fuse_reply_open", "", "daemon", 0, 0x20),
+        Count("fuse_reply_buf", "", "daemon", 0, 0x30),
+        Count("fuse_reply_buf", "", "daemon", 0, 0x40),
+    )
+    text = text_of_count.render(replace(fusetools.open().counts(), counts=counts))
+    assert "never called: fuse_reply_buf\n" in text

@@ -55,11 +55,10 @@ def _calls(result: Counts) -> list[str]:
         output = table(rows, "><<>")
     if not called:
         output = ["no calls"]
-    # One function may serve several operations.
-    served = {c.address for c in called if c.address and c.layer == "daemon"}
-    return output + never_called(
-        c.function for c in result.counts if not c.count and c.address not in served
-    )
+    # One function may serve several operations, and several daemons may have one of this name.
+    served = {(c.layer, c.function) for c in called}
+    never = {c.function for c in result.counts if (c.layer, c.function) not in served}
+    return output + never_called(never)
 
 
 def never_called(functions: Iterable[str]) -> list[str]:
