@@ -530,10 +530,14 @@ impl<'a> Why<'a> {
             .sum();
         let mut at = story.at(Mark::Begin).unwrap_or(0).saturating_sub(before);
         let worker = match (story.handed, story.at(Mark::CallbackEnter)) {
-            (_, Some(_)) => story.daemon_tid,
+            (true, _) => story.replier,
+            (false, Some(_)) => story.daemon_tid,
             (false, None) => story.reader,
-            (true, None) => story.replier,
         };
+        // The callback's thread leaves the request to another thread when the callback returns.
+        let left = story
+            .at(Mark::CallbackReturn)
+            .filter(|_| story.replier >= 0 && story.replier != worker);
         for (stage, ns) in cut.stages() {
             let span = (at, at + ns);
             at += ns;
@@ -587,8 +591,11 @@ impl<'a> Why<'a> {
                         (false, true) => What::OnCpu,
                         _ => What::Unknown,
                     };
-                    let daemon = (What::Slept, What::DaemonCpu, rest);
-                    self.by_thread(worker, span, daemon, connection);
+                    let daemon = |rest| (What::Slept, What::DaemonCpu, rest);
+                    let left = left.unwrap_or(span.1).clamp(span.0, span.1);
+                    self.by_thread(worker, (span.0, left), daemon(rest), connection);
+                    let after = (left, span.1);
+                    self.by_thread(story.replier, after, daemon(What::Unknown), connection);
                 }
                 (READ.., ..=END) if story.is_unanswered() && worker >= 0 => {
                     let daemon = (What::Slept, What::DaemonCpu, What::Unknown);
@@ -869,5 +876,81 @@ impl Listener for Why<'_> {
         self.asked = std::mem::take(&mut self.again).finish();
         self.sizes = std::mem::take(&mut self.transfers).finish();
         self.background = std::mem::take(&mut self.flights).finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as FilePath;
+
+    use super::*;
+
+    const CLOCK_NANOSLEEP: u64 = 230;
+
+    /// Return the ns of each kind of cause, of a request that 500 read at 100 and whose callback it entered at 110; 501
+    /// sleeps in clock_nanosleep from 200 to 280, and answers at 300. 500 sleeps in read from 150 on.
+    fn divided(handed: bool, returns: u64) -> Vec<(What, u64, u64)> {
+        let root = FilePath::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+        let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
+        let mut why = Why::new(&reader, [500].into_iter(), Cost::default(), u64::MAX);
+        let mut event = |time, tid, role, v| {
+            let (pid, kind, cpu) = (500, 0, 0);
+            why.event(
+                &Ev {
+                    time,
+                    pid,
+                    tid,
+                    kind,
+                    cpu,
+                    v,
+                },
+                role,
+            );
+        };
+        let out = |tid| [tid, 1, 0, ABSENT];
+        event(140, 500, Role::SysEnter, [0, 3, 4096, ABSENT]);
+        event(150, 500, Role::Switch, out(500));
+        event(
+            190,
+            501,
+            Role::SysEnter,
+            [CLOCK_NANOSLEEP, 0, ABSENT, ABSENT],
+        );
+        event(200, 501, Role::Switch, out(501));
+        event(280, 0, Role::Switch, [0, 0, 501, ABSENT]);
+        event(
+            290,
+            501,
+            Role::SysExit,
+            [CLOCK_NANOSLEEP, 0, ABSENT, ABSENT],
+        );
+        let mut story = Story::new(0, Operation::of_name("read"), Fate::Matched);
+        story.connection = 45;
+        (story.daemon_pid, story.daemon_tid) = (500, 500);
+        (story.reader, story.replier, story.handed) = (500, 501, handed);
+        for (mark, time) in [
+            (Mark::Begin, 90),
+            (Mark::Read, 100),
+            (Mark::CallbackEnter, 110),
+            (Mark::CallbackReturn, returns),
+            (Mark::Reply, 300),
+            (Mark::End, 310),
+        ] {
+            story.marks[mark as usize] = time;
+        }
+        why.divide(&story, &Cut::new(&story));
+        let parts = why.parts.iter().map(|(number, ns)| {
+            let cause = why.sums[*number as usize].0;
+            (cause.what, cause.syscall, *ns)
+        });
+        parts.filter(|(what, ..)| *what == What::Slept).collect()
+    }
+
+    #[test]
+    fn a_request_that_is_handed_on_waits_with_the_answering_thread() {
+        let expected = [(What::Slept, CLOCK_NANOSLEEP, 80)];
+        assert_eq!(divided(true, ABSENT), expected);
+        // The callback's return tells when.
+        assert_eq!(divided(false, 130), expected);
     }
 }

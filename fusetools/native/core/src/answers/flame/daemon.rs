@@ -251,7 +251,7 @@ impl Engine<'_> {
         let until = replied.or(over);
         let left = story.at(Mark::CallbackReturn);
         let read = story.at(Mark::Read);
-        if let Some(enter) = story.at(Mark::CallbackEnter) {
+        if let Some(enter) = story.at(Mark::CallbackEnter).filter(|_| !story.handed) {
             let own = story.reader == story.daemon_tid;
             let from = read.filter(|read| own && *read <= enter).unwrap_or(enter);
             // The library may answer when the callback has returned.
@@ -266,7 +266,10 @@ impl Engine<'_> {
             }
             return spans;
         }
-        let (Some(from), Some(until)) = (read.or(story.at(Mark::Begin)), until) else {
+        let from = read
+            .or(story.at(Mark::CallbackEnter))
+            .or(story.at(Mark::Begin));
+        let (Some(from), Some(until)) = (from, until) else {
             return Vec::new();
         };
         let hands = story.replier < 0
@@ -284,6 +287,10 @@ impl Engine<'_> {
             }
             (_, -1) => Vec::new(),
             (reader, replier) => {
+                let reader = match story.at(Mark::CallbackEnter) {
+                    Some(_) => story.daemon_tid,
+                    None => reader,
+                };
                 let reader = (reader >= 0).then_some(reader);
                 self.chain(replier, reader, from, until)
             }
@@ -377,7 +384,7 @@ mod tests {
 
     const DAEMON: i32 = 500;
     const MOUNT: u64 = 45;
-    const ROWS: [(&str, Layer, Role); 11] = [
+    const ROWS: [(&str, Layer, Role); 12] = [
         ("begin", Layer::Request, Role::Begin),
         ("end", Layer::Request, Role::End),
         ("enter", Layer::Syscall, Role::SysEnter),
@@ -389,21 +396,29 @@ mod tests {
         ("fetched", Layer::Syscall, Role::Fetched),
         ("commit", Layer::Syscall, Role::Committed),
         ("await", Layer::Syscall, Role::RingWait),
+        ("call", Layer::Daemon, Role::Entry),
     ];
 
     /// Return the ns of each stack. Across requests, the stacks lack a caller's name and system call.
     ///
     /// `text` has a line `TIME TID KIND VALUE…` for each event. Threads of the daemon are 500 to 599, each named by its
-    /// number. Kinds: `begin UNIQUE` (a lookup), `bytes UNIQUE LENGTH`, `end UNIQUE`, `out` (asleep), `in`, `wake TID`.
+    /// number. Kinds: `begin UNIQUE` (a lookup), `bytes UNIQUE LENGTH`, `call UNIQUE` (a callback whose return is not
+    /// recorded), `end UNIQUE`, `out` (asleep), `in`, `wake TID`.
     fn flame(graph: Graph, text: &str) -> BTreeMap<String, u64> {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
         let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
-        let catalogue = ROWS.map(|(event, layer, role)| Meaning {
-            event: event.into(),
-            layer,
-            function: String::new(),
-            operation: String::new(),
-            role,
+        let catalogue = ROWS.map(|(event, layer, role)| {
+            let (function, operation) = match role {
+                Role::Entry => ("do_lookup", "lookup"),
+                _ => ("", ""),
+            };
+            Meaning {
+                event: event.into(),
+                layer,
+                function: function.into(),
+                operation: operation.into(),
+                role,
+            }
         });
         let filters = Filters {
             daemons: vec![(DAEMON, MOUNT)],
@@ -637,6 +652,24 @@ mod tests {
             ("[wakeup]", 10),
         ];
         assert_eq!(of_first(flame(Graph::Requests, HANDED)), stacks(&expected));
+        // The same with a callback, which hands the request on at an unknown time.
+        let called = HANDED.replace("150 500 wake", "140 500 call 7\n150 500 wake");
+        let off = flame(Graph::OffCpu, &called);
+        assert_eq!((off["501"], off["501;[runnable]"]), (170, 15));
+        let expected = [
+            ("[queue]", 30),
+            ("[dispatch]", 10),
+            ("[daemon]", 170),
+            ("[daemon];[on CPU]", 75),
+            ("[daemon];[runnable]", 15),
+            ("[reply]", 10),
+            ("[wakeup]", 10),
+        ];
+        let whole = of_first(flame(Graph::Requests, &called));
+        let named = whole
+            .into_iter()
+            .map(|(s, ns)| (s.replace("do_lookup", "[daemon]"), ns));
+        assert_eq!(named.collect::<BTreeMap<_, _>>(), stacks(&expected));
     }
 
     #[test]

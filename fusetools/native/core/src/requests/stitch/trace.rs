@@ -165,7 +165,8 @@ pub struct Story {
     pub until: u64,
     /// Mark that would have come next in an unanswered request; `End` if unknown.
     pub next: Mark,
-    /// Another thread answered it than the one that read it, and it has no callback.
+    /// Another thread answered it than the one that read it, and the return of its callback, if it has one, is not
+    /// recorded.
     pub handed: bool,
     /// Time when the thread that had it left it without an answer: the thread ended, took the next request, or wrote an
     /// answer that the kernel refused. ABSENT: it did not.
