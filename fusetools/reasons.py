@@ -700,24 +700,29 @@ def _length(words: Words) -> str:
 
 
 def _changed(words: Words) -> str:
-    """Describe the operation that changed most: its number of calls, and their median."""
+    """Describe the operation whose time changed most: its number of calls, and their duration."""
     if "operation" not in words:
         return ""
-    figures, parts = words.reason.figures, []
+    figures, operation, parts = words.reason.figures, words["operation"], []
     for name, more, less in (
         ("calls_percent", "more", "fewer"),
         ("p50_percent", "slower", "faster"),
+        ("mean_percent", "slower", "faster"),
     ):
         change = figures.get(name, 0)
         if abs(change) >= 10:
-            parts.append((name, f"{abs(change):.0f} % {more if change > 0 else less}"))
-    said = [
-        f"{text} {words['operation']}" if name == "calls_percent" else f"its median {text}"
-        for name, text in parts
-    ]
-    if [name for name, _ in parts] == ["p50_percent"]:
-        return f"median of {words['operation']} {parts[0][1]}"
-    return ", ".join(said)
+            parts.append(
+                (name.partition("_")[0], f"{abs(change):.0f} % {more if change > 0 else less}")
+            )
+    kinds = {"p50": "median", "mean": "mean"}
+    if not parts:
+        time = figures.get("time_percent")
+        if time is None:
+            return f"{operation}, which A lacks"
+        return f"{abs(time):.0f} % {'more' if time > 0 else 'less'} time in {operation}"
+    (first, text), *others = parts
+    said = f"{text} {operation}" if first == "calls" else f"{kinds[first]} of {operation} {text}"
+    return ", ".join([said, *(f"its {kinds[name]} {text}" for name, text in others)])
 
 
 def _best(words: Words) -> str:
@@ -1302,7 +1307,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.DIFF_ALIKE: (lambda words: f"B takes about as long as A, {_length(words)}", _changed),
     Code.DIFF_REQUESTS: ("B", _changed),
     Code.COMPARED_BEST: ("{side} is best ({path})", _best),
-    Code.COMPARED_ALIKE: ("no difference between the sides is larger than noise", ""),
+    Code.COMPARED_ALIKE: ("no median differs between the sides by more than noise", ""),
     Code.TOP_MOST: (
         "{callers} callers wait at once, {time_share} of it for {by} {label}",
         lambda words: f"{words['queue_share']} in the queue" if "queue_share" in words else "",

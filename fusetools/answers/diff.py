@@ -65,4 +65,8 @@ def _side(count: Count | None, key: Key, counts: Counts, divide: float) -> Side:
         seen = layer in ("request", "syscall") and any(c.layer == layer for c in counts.counts)
         return Side(0 if seen else None)
     n = count.count if divide == 1 else count.count / divide
-    return Side(n, dict(count.latency.percentiles_ns) if count.latency else {})
+    if count.latency is None:
+        return Side(n)
+    latency = count.latency
+    whole = (latency.mean_ns or 0) * latency.count  # a CSV file holds no sum
+    return Side(n, dict(latency.percentiles_ns), round(whole / divide))

@@ -99,7 +99,9 @@ def series(
         source.no_match(patterns, (s.histogram.operation for s in every))
     facts = source.facts(answer, filters, corrected)
     # The window from read to reply needs system calls.
-    lacking = [*layers, *(["syscall"] if windows else [])]
+    daemons = [s.histogram for s in rows if s.histogram.layer == "daemon"]
+    untimed = by_operation and any(h.unmatched and not h.count for h in daemons)
+    lacking = [*layers, *(["syscall"] if windows or untimed else [])]
     facts = source.with_missing_detail(facts, lacking) if lacking else facts
     return rows, facts, dict(answer["events"])
 

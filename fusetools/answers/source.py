@@ -295,6 +295,7 @@ class Source:
             kernel=session.host.kernel or self.described.get("release") or "",
             mounts=tuple(mount.path for mount in session.mounts),
             command=() if filters.start_ns or filters.end_ns else session.command,
+            detail=session.detail if session.arguments else "",
         )
 
     @cached_property

@@ -73,7 +73,7 @@ def command(
     elif not csv:
         from fusetools.render.text.diff import render
 
-        say(render(result, thresholds))
+        say(render(result, thresholds, (a, b)))
 
 
 def _counts(path: str) -> Counts:

@@ -23,6 +23,7 @@ from fusetools.results.compare import (
     Group,
     Measure,
 )
+from fusetools.results.facts import Facts, unlike
 from fusetools.results.hist import Bucket
 
 if TYPE_CHECKING:
@@ -67,22 +68,19 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
     sides: list[dict[str, Durations]] = []
     notes = []
     seconds: list[float] = []
-    places: dict[str, Path] = {}
+    of: list[tuple[str, Facts]] = []
     for path in paths:
         recording = Recording(path)
         sides.append(durations(recording, layer))
         facts = recording.counts(layers=(layer,)).facts
         seconds.append(facts.seconds)
-        if facts.place:
-            places.setdefault(facts.place, path)
+        of.append((str(path), facts))
         if facts.losses.lost:
             notes.append(f"{path}: {plural(facts.losses.lost, 'LOST event')}: counts are too low")
         notes += [f"{path}: {warning}" for warning in facts.losses.warnings]
         if not sides[-1]:
             notes.append(f"{path}: no {layer} has a duration")
-    if len(places) > 1:
-        where = "; ".join(f"{path} on {place}" for place, path in places.items())
-        notes.append(f"recorded on different hosts or kernels: {where}")
+    notes += unlike(of)
     if not any(sides):
         raise Error(
             f"no {layer} has a duration in any of these recordings",

@@ -83,7 +83,9 @@ class Compared:
         most: tuple[float, Measure] | None = None
         points = 0
         for group in self.groups:
-            named = [m for m in group.measures if m.name == TIME] or group.measures
+            # The time is not tested where each side has a single one, as recordings have.
+            tested = [m for m in group.measures if any(side.p is not None for side in m.sides)]
+            named = [m for m in tested if m.name == TIME] or tested
             weighed = [(_spread(measure), measure) for measure in named]
             real = [(gap, m) for gap, m in weighed if any(side.differs for side in m.sides)]
             points += bool(weighed)

@@ -9,8 +9,9 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
 
-# Least ratio of two lengths, and least change in per cent, that the verdict names. Two recordings
-# do not show what is noise; `fusetools compare` does.
+# Least ratio of two lengths, and least change in per cent, that the verdict names: of a duration,
+# and of an operation's time in that of all requests. Two recordings do not show what is noise;
+# `fusetools compare` does.
 FASTER = 1.15
 CHANGED = 10
 
@@ -21,6 +22,7 @@ class Side:
 
     count: float | None  # calls, or calls per request or second
     percentiles_ns: dict[str, Ns] = field(default_factory=dict)
+    total_ns: Ns | None = None  # sum of all calls, divided like these; None: unknown
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,15 @@ class Difference:
     @property
     def p50_percent(self) -> float | None:
         return self.slower_percent("50")
+
+    @property
+    def mean_percent(self) -> float | None:
+        """The mean's change in per cent of A's; None if a side has no durations."""
+        a, b = (
+            side.total_ns / side.count if side.count and side.total_ns else None
+            for side in (self.a, self.b)
+        )
+        return None if a is None or b is None else 100 * (b - a) / a
 
     def slower(self, percentile: str) -> int | None:
         """Return B's percentile minus A's, in ns."""
@@ -94,10 +105,17 @@ class Differences(Rows):
         most = self._most(ratio)
         if most is not None:
             subject["operation"] = most.operation or most.function
+            before, after = most.a.total_ns or 0, most.b.total_ns or 0
+            if before:
+                figures["time_percent"] = 100 * (after - before) / before
             if most.percent is not None:
                 figures["calls_percent"] = most.percent
-            if most.p50_percent is not None:
-                figures["p50_percent"] = most.p50_percent
+            # The median shows no change in the slowest calls, and may even show the opposite.
+            mean, p50 = most.mean_percent, most.p50_percent
+            if p50 is not None and abs(p50) >= CHANGED and p50 * (mean or 0) >= 0:
+                figures["p50_percent"] = p50
+            elif mean is not None:
+                figures["mean_percent"] = mean
         if ratio is None:
             return Reason(Code.DIFF_REQUESTS, subject, figures) if most else None
         if ratio >= FASTER:
@@ -107,19 +125,22 @@ class Differences(Rows):
         return Reason(Code.DIFF_ALIKE, subject, figures)
 
     def _most(self, ratio: float | None) -> Difference | None:
-        """Return the operation whose time changed most in the direction of the whole."""
+        """Return the operation whose time changed most in the direction of the whole.
+
+        None: none changed by a considerable part of the time of all requests."""
+        requests = [d for d in self.differences if d.layer == "request"]
+        whole = max(
+            sum(d.a.total_ns or 0 for d in requests), sum(d.b.total_ns or 0 for d in requests)
+        )
         changes: list[tuple[float, Difference]] = []
-        for d in self.differences:
-            if d.layer != "request" or d.a.count is None or d.b.count is None:
+        for d in requests:
+            if d.a.count is None or d.b.count is None:
                 continue
-            a = d.a.count * d.a.percentiles_ns.get("50", 0)
-            b = d.b.count * d.b.percentiles_ns.get("50", 0)
-            changed = max(abs(d.percent or 0), abs(d.p50_percent or 0)) >= CHANGED
-            less = a - b
+            less: float = (d.a.total_ns or 0) - (d.b.total_ns or 0)
             if ratio is None or FASTER > ratio > 1 / FASTER:
                 less = abs(less)
             elif ratio < 1:
                 less = -less
-            if changed and less > 0:
+            if less > 0 and 100 * less >= CHANGED * whole:
                 changes.append((less, d))
         return max(changes, key=lambda row: row[0])[1] if changes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusetools.reasons import Reason
@@ -67,6 +68,7 @@ class Facts:
     kernel: str = ""  # kernel release
     mounts: tuple[str, ...] = ()  # mount points of the traced mounts
     command: tuple[str, ...] = ()  # the recorded workload, which ran to its end
+    detail: str = ""  # of fusetools record: "latency", "stages" or "stacks"; "": unknown
 
     JSON_HIDDEN = ("losses",)
     JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")
@@ -92,3 +94,25 @@ class Facts:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.losses.warnings
+
+
+def unlike(sides: Sequence[tuple[str, Facts]]) -> list[str]:
+    """Return why figures of recordings may differ although their workloads do not.
+
+    ``sides``: the name of each recording, and its facts."""
+    notes = []
+    for what, said in (
+        ("on different hosts or kernels", [f.place and f"on {f.place}" for _, f in sides]),
+        (
+            "in different detail, whose overhead differs",
+            [f.detail and f"with --detail {f.detail}" for _, f in sides],
+        ),
+    ):
+        known: dict[str, str] = {}
+        for (name, _), text in zip(sides, said):
+            if text:
+                known.setdefault(text, name)
+        if len(known) > 1:
+            where = "; ".join(f"{name} {text}" for text, name in known.items())
+            notes.append(f"recorded {what}: {where}")
+    return notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ from fusetools.plan import kernel
 from fusetools.plan.capabilities import diagnose
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
+from fusetools.render.text.hist import render as render_hist
 from fusetools.render.text.layout import PIPED, bar, prose, table
+from fusetools.results.facts import Facts, unlike
+from fusetools.results.hist import Histogram, Histograms
 from fusetools.results.record import Outcome
 from fusetools.session import Throttled
 
@@ -206,3 +210,22 @@ def test_a_number_keeps_its_unit() -> None:
         printed = prose("waited 586 ms, for 1.9 % of 60 s, and 20 kB", columns=columns)
         assert " ".join(printed) == "waited 586 ms, for 1.9 % of 60 s, and 20 kB"
         assert not [line for line in printed if line[-1].isdigit()]
+
+
+def test_called_functions_without_durations_are_not_called_never() -> None:
+    names = ("read", "daemon"), (None, None, None, {}, ())
+    rows = [Histogram(*names[0], f, 0, n, *names[1]) for f, n in (("replies", 7), ("idle", 0))]
+    printed = render_hist(Histograms(tuple(rows), Facts("x", 1.0), 7), bars=False).splitlines()
+    assert "called, but without durations: replies (7)" in printed
+    assert "never called: idle" in printed
+
+
+def test_unlike_recordings_are_remarked() -> None:
+    here = Facts("a", 1.0, host="h", kernel="6.1", detail="latency")
+    assert unlike((("A", here), ("B", here), ("C", Facts("foreign", 1.0)))) == []
+    there = replace(here, kernel="6.2", detail="stages")
+    assert unlike((("A", here), ("B", there))) == [
+        "recorded on different hosts or kernels: A on h, Linux 6.1; B on h, Linux 6.2",
+        "recorded in different detail, whose overhead differs: A with --detail latency; "
+        "B with --detail stages",
+    ]

@@ -914,7 +914,7 @@ def facts(seconds: float, *command: str) -> Facts:
 
 
 def difference(operation: str, a: tuple[int, int], b: tuple[int, int]) -> Difference:
-    one, other = (Side(n, {"50": p50}) for n, p50 in (a, b))
+    one, other = (Side(n, {"50": p50}, n * p50) for n, p50 in (a, b))
     return Difference(f"FUSE_{operation.upper()}", operation, "request", one, other)
 
 
@@ -939,6 +939,34 @@ def test_diff_begins_with_a_verdict() -> None:
     assert Differences(rows[:1], facts(4.0), facts(1.0)).verdict is None
 
 
+def test_the_verdict_of_diff_names_where_the_time_went() -> None:
+    """Two slower lookups are no cause; slower reads are, whatever their median says."""
+    rows = (
+        difference("lookup", (2, 100), (2, 250)),
+        Difference(
+            "FUSE_READ",
+            "read",
+            "request",
+            Side(1000, {"50": 16}, 30_000),
+            Side(1031, {"50": 15}, 60_000),
+        ),
+    )
+    verdict = Differences(rows, facts(1.0, "ls"), facts(2.0, "ls")).verdict
+    assert verdict is not None
+    assert verdict.text == (
+        "B is 2.0 times slower, 2.0 s instead of 1.0 s: mean of read 94 % slower"
+    )
+    alike = (rows[0], difference("read", (1000, 9), (1000, 9)))
+    verdict = Differences(alike, facts(1.0, "ls"), facts(1.0, "ls")).verdict
+    assert verdict is not None and not verdict.subject
+    grown = difference("read", (100, 100), (109, 109))
+    verdict = Differences((grown,), facts(1.0, "ls"), facts(1.2, "ls")).verdict
+    assert verdict is not None and verdict.text.endswith(": 19 % more time in read")
+    new = Difference("FUSE_READ", "read", "request", Side(0), Side(9, {"50": 1}, 9))
+    verdict = Differences((new,), facts(1.0), facts(1.2)).verdict
+    assert verdict is not None and verdict.text == "B: read, which A lacks"
+
+
 def test_compare_begins_with_a_verdict() -> None:
     best = Figures(100, 50e6, 60e6, times_best=1.0)
     worse = Figures(100, 200e6, 250e6, times_best=4.0, slower=0.9, p=1e-4, differs=True)
@@ -955,3 +983,8 @@ def test_compare_begins_with_a_verdict() -> None:
     found = verdict(best, alike)
     assert found is not None and found.code == Code.COMPARED_ALIKE
     assert verdict(best, worse, tests=0) is None
+    # Two recordings have a time, too, which is not tested.
+    time = Measure("time", "", (Figures(1, 1e9, None), Figures(1, 2e9, None, times_best=2.0)))
+    both = (Group("", (time, Measure("open", "request", (worse, best)))),)
+    found = Compared(("a", "b"), both, "call", 1).verdict
+    assert found is not None and found.subject["operation"] == "open"

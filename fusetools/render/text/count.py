@@ -63,6 +63,6 @@ def _calls(result: Counts) -> list[str]:
 
 def never_called(functions: Iterable[str]) -> list[str]:
     """List probed functions without calls."""
-    names = ", ".join(sorted(map(printable, functions)))
+    names = ", ".join(sorted(set(map(printable, functions))))
     text = f"never called: {names}"
     return ["", *prose(text, rest="  ")] if names else []

@@ -10,6 +10,7 @@ from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.diff import Difference, Differences
+from fusetools.results.facts import unlike
 
 SIGNS = ("", "!", "!!", "!!!")
 
@@ -17,22 +18,25 @@ SIGNS = ("", "!", "!!", "!!!")
 _COLOURS = (None, "green", "blue", "yellow")
 
 
-def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) -> str:
+def render(
+    result: Differences,
+    thresholds: tuple[float, float] = (100, 500),
+    names: tuple[str, str] | None = None,
+) -> str:
     """Return calls and latency side by side, marked by the absolute change in calls.
 
     Marks are ``!`` and green up to the first threshold, ``!!`` and blue up to the second, ``!!!``
-    and yellow above. click.echo removes the colours if stdout is not a terminal.
+    and yellow above. click.echo removes the colours if stdout is not a terminal. ``names``: paths
+    of A and B; None: their files' names.
     """
     import click
 
     output = [*conclusion(result)]
-    for side, facts in (("A", result.a), ("B", result.b)):
-        name = printable(facts.name)
-        output += [f"{side}: {name}, {line}" for line in footer(facts)]
-    if result.a.place and result.b.place and result.a.place != result.b.place:
-        where = f"A on {result.a.place}; B on {result.b.place}"
-        note = f"note: recorded on different hosts or kernels: {where}"
-        output += prose(printable(note), rest="  ")
+    a, b = names or (result.a.name, result.b.name)
+    for side, name, facts in (("A", a, result.a), ("B", b, result.b)):
+        output += [f"{side}: {printable(name)}, {line}" for line in footer(facts)]
+    for note in unlike((("A", result.a), ("B", result.b))):
+        output += prose(printable(f"note: {note}"), rest="  ")
     output.append("")
     if not result.differences:
         output += ["no calls in either", ""]

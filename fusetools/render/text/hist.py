@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -41,11 +42,19 @@ def render(
     ``layers``: the requested layers; none: all. ``overhead``: with the probes' part of each daemon
     call's duration.
     """
+    untimed = [h for h in result.histograms if not h.count and h.unmatched]
+    never = [h for h in result.histograms if not h.count and not h.unmatched]
     # With bars, the user selected an operation, and 0 calls are a valid answer.
-    called = [h for h in result.histograms if h.count or bars]
+    called = [h for h in result.histograms if h.count or (bars and h in never)]
     known = overhead and result.facts.probe_cost_ns is not None
     output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
-    output += never_called(h.function for h in result.histograms if not h.count and not bars)
+    if untimed:
+        calls = Counter[str]()
+        for h in untimed:
+            calls[h.function] += h.unmatched
+        names = ", ".join(f"{printable(name)} ({number(n)})" for name, n in calls.most_common())
+        output += ["", *prose(f"called, but without durations: {names}", rest="  ")]
+    output += never_called(h.function for h in never if not bars)
     if bars:
         for h in result.histograms:
             if h.count:
