@@ -213,9 +213,11 @@ def test_a_number_keeps_its_unit() -> None:
 
 
 def test_called_functions_without_durations_are_not_called_never() -> None:
-    names = ("read", "daemon"), (None, None, None, {}, ())
-    rows = [Histogram(*names[0], f, 0, n, *names[1]) for f, n in (("replies", 7), ("idle", 0))]
-    printed = render_hist(Histograms(tuple(rows), Facts("x", 1.0), 7), bars=False).splitlines()
+    rows = tuple(
+        Histogram("read", "daemon", function, 0, unmatched, None, None, None, {}, ())
+        for function, unmatched in (("replies", 7), ("idle", 0))
+    )
+    printed = render_hist(Histograms(rows, Facts("x", 1.0), 7), bars=False).splitlines()
     assert "called, but without durations: replies (7)" in printed
     assert "never called: idle" in printed
 
