@@ -808,6 +808,19 @@ def _fate(words: Words) -> str:
     return text.format(were="was" if words.reason.figures.get("requests") == 1 else "were")
 
 
+_NO_ANSWER = {
+    "ended": "{daemon} had ended",
+    "stopped": "{daemon} was stopped by a signal or a debugger",
+    "idle": "{daemon} did not run: it is stopped or hangs",
+}
+
+
+def _silent(words: Words) -> str:
+    """Return what the daemon did that did not answer, "" if unknown."""
+    text = _NO_ANSWER.get(words.get("how", ""), "")
+    return f"; {text.format(daemon=words['daemon'])}" if text else ""
+
+
 _DOING = {
     "sleep": "sleeps",
     "network": "waits for the network",
@@ -1478,7 +1491,10 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.UNANSWERED: (
         lambda words: f"{words['requests']} of {words.counted('of', 'request')} {_fate(words)}",
-        lambda words: f"{words['mean_ns']} each, {words['time_share']} of the callers' waiting",
+        lambda words: (
+            f"{words['mean_ns']} each, {words['time_share']} of the callers' waiting"
+            + _silent(words)
+        ),
     ),
     Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
     Code.WHY_NO_STATES: (

@@ -299,10 +299,15 @@ class Source:
         )
 
     @cached_property
+    def unanswering(self) -> core.native.Daemons:
+        """States of daemons that did not answer all requests."""
+        filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
+        return self.query(core.native.daemons, self.catalogue.requests().rows, filters)
+
+    @cached_property
     def _daemons(self) -> list[str]:
         """Warnings about daemons that did not answer all requests."""
-        filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
-        answer = self.query(core.native.daemons, self.catalogue.requests().rows, filters)
+        answer = self.unanswering
         mounts, first = self.mount_points, answer["first"]
         return [line for state in answer["daemons"] for line in _fate_of(state, mounts, first)]
 

@@ -1356,14 +1356,32 @@ def _unanswered(digest: Digest) -> Iterator[Finding]:
         if not digest.counts(code, ns):
             continue
         left -= ns
+        subject, fix = _silent_daemon(digest, requests)
         yield _finding(
             digest,
             code,
             ns,
-            {"fate": fate},
+            {"fate": fate, **subject},
             {"requests": requests, "of": digest.requests, "mean_ns": each},
+            fix=fix,
             more=digest.command("errors") if fate != "unfinished" else "fusetools stuck",
         )
+
+
+def _silent_daemon(digest: Digest, requests: int) -> tuple[dict[str, Value], str]:
+    """Return the daemon that did not answer these requests, what it did instead, and the command
+    that continues it; nothing if that is not known of all requests."""
+    states = digest.source.unanswering["daemons"]
+    idle = [s for s in states if s["hangs"] or s["stopped"] is not None or s["ended"] is not None]
+    if not idle or sum(state["unanswered"] for state in idle) < requests:
+        return {}, ""
+    most = max(idle, key=lambda state: state["unanswered"])
+    who = {"daemon": f"the daemon (pid {most['pid']})"}
+    if most["ended"] is not None:
+        return {**who, "how": "ended"}, ""
+    if most["stopped"] is not None:
+        return {**who, "how": "stopped"}, f"kill -CONT {most['pid']}"
+    return {**who, "how": "idle"}, ""
 
 
 def _recording(digest: Digest) -> Iterator[Finding]:

@@ -68,6 +68,9 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
         text = said(command, output)
         assert f"pid {mount.pid}, has been stopped since" in text, command
         assert "1 without an answer" in text, command
+    (finding,) = fusetools.open(output).why().findings
+    assert finding.reason.fix == f"kill -CONT {mount.pid}"
+    assert f"pid {mount.pid}) was stopped by a signal" in finding.reason.why
     slowest = fusetools.open(output).slowest(most=1).requests[0]
     # Return its caller's wait by stock perf: its last system call.
     seen = [e for e in script.events(output) if e.comm == "stat"]
