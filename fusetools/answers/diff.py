@@ -9,12 +9,19 @@ from fusetools.results.diff import Difference, Differences, Side
 
 Key = tuple[str, str, str]
 
+# Layers whose calls a recording of this detail holds, also where there were none.
+_RECORDED = {
+    "latency": ("request",),
+    "stages": ("request", "syscall"),
+    "stacks": ("request", "syscall"),
+}
+
 
 def diff(a: Counts, b: Counts, per: str = "") -> Differences:
     """Compare each function of ``a`` or ``b``. ``per``: "request", "second" or "" for calls.
 
     A function has no count on a side that did not probe it. A request or system call that did not
-    happen on a side counts 0, if that side has others of its layer.
+    happen on a side counts 0, if that side recorded its layer.
     """
     if per not in ("", "request", "second"):
         raise ValueError(f"per {per!r}: not request or second")
@@ -62,8 +69,10 @@ def _divisor(counts: Counts, per: str) -> float:
 def _side(count: Count | None, key: Key, counts: Counts, divide: float) -> Side:
     if count is None:
         layer = key[0]
-        seen = layer in ("request", "syscall") and any(c.layer == layer for c in counts.counts)
-        return Side(0 if seen else None)
+        seen = any(c.layer == layer for c in counts.counts) or layer in _RECORDED.get(
+            counts.facts.detail, ()
+        )
+        return Side(0 if seen and layer in ("request", "syscall") else None)
     n = count.count if divide == 1 else count.count / divide
     if count.latency is None:
         return Side(n)

@@ -137,7 +137,8 @@ def command(
     shown = stacks(path)
     earlier = stacks(before) if before else None
     if not shown.stacks:
-        what, why, fix = text.nothing(shown, bool(operations or layers or any(options.values())))
+        filtered = bool(operations or layers or states or any(options.values()))
+        what, why, fix = text.nothing(shown, filtered, path)
         raise Error(what, why, fix)
     if target is not None:
         from fusetools.render.picture import picture
@@ -150,4 +151,4 @@ def command(
         more = {} if earlier is None else {"before": earlier}
         say(to_json("flame", shown, more=more))
     elif output != "-":
-        say(text.render(shown, earlier, str(Path(output or ""))))
+        say(text.render(shown, earlier, str(Path(output or "")), before or ""))

@@ -19,7 +19,8 @@ from fusetools.answers.diff import diff
 from fusetools.figures import duration, number
 from fusetools.render.text import count as text_of_count
 from fusetools.render.text import cvmfs
-from fusetools.results.count import COLUMNS, Count
+from fusetools.results.count import COLUMNS, Count, Counts
+from fusetools.results.facts import Facts
 
 
 @pytest.mark.parametrize(
@@ -395,6 +396,15 @@ def test_a_request_that_did_not_happen_is_nought(fake: Fake, run: Invoke) -> Non
     by_name = {d["function"]: d for d in json.loads(out)["differences"]}
     assert by_name["FUSE_READ"]["b"]["count"] == 0
     assert by_name["FUSE_READ"]["percent"] == -100.0
+
+
+def test_a_recording_without_requests_recorded_none() -> None:
+    """It is not one that lacks the layer, if its detail has it."""
+    calls = tuple(Count(f, "read", f, 7) for f in ("request", "syscall", "daemon"))
+    some = Counts(calls, Facts("a", 1.0, detail="stacks"))
+    for detail, known in (("stacks", 2), ("latency", 1), ("", 0)):
+        none = Counts((), Facts("b", 1.0, detail=detail))
+        assert sum(d.b.count == 0 for d in diff(some, none).differences) == known
 
 
 def test_per_request_and_second(fake: Fake, run: Invoke) -> None:

@@ -32,7 +32,8 @@ from fusetools.errors import Error
 from fusetools.flame import FORMATS
 from fusetools.reasons import Code
 from fusetools.render.picture import picture
-from fusetools.render.text.flame import render
+from fusetools.render.text.flame import nothing, render
+from fusetools.results.flame import Amount
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
@@ -510,6 +511,15 @@ def test_a_difference_leaves_the_tracer_out(demo: Path) -> None:
     text = render(replace(after, count=100), replace(before, stacks=after.stacks), "flame.svg")
     assert "left out: the tracer" not in text and "warning: few" not in text
     assert "handle_swbp" in picture(before, None, "-")  # one recording shows all
+
+
+def test_the_fix_draws_the_same_graph_of_the_same_recording(demo: Path) -> None:
+    shown = fusetools.open(str(demo / "demo.data")).stacks("off-cpu")
+    idle = replace(shown.left_out, idle=Amount(13, 5))
+    *_, fix = nothing(replace(shown, stacks={}, left_out=idle), False, "a b.data")
+    assert fix == "fusetools flame --offcpu -i 'a b.data' --all"
+    *_, fix = nothing(replace(shown, graph="on-cpu", left_out=idle), False, "perf.data")
+    assert fix == "fusetools flame --all"
 
 
 @pytest.mark.parametrize(

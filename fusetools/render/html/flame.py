@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import shlex
 
 from fusetools.errors import Error
 from fusetools.reasons import Reason
@@ -26,14 +25,11 @@ def render(recorded: Recorded) -> Markup:
     return join([_flame(result, str(recorded.path)) for result in recorded.stacks.values()])
 
 
-_OPTIONS = {"off-cpu": " --offcpu", "requests": " --requests"}
-
-
 def _flame(result: Stacks | Error, path: str) -> Markup:
     if isinstance(result, Error):
         return error(result)
     if not result.stacks:
-        return error(Error(*flame_text.nothing(result, False)))
+        return error(Error(*flame_text.nothing(result, False, path)))
     title = flame_text.what(result)
     try:
         picture = picture_render.picture(result, None, "flame.svg", least=NARROW)
@@ -41,9 +37,10 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
     except Error as failed:
         return error(failed)
     assert isinstance(picture, str) and isinstance(interactive, str)
-    own = f"fusetools flame{_OPTIONS.get(result.graph, '')} -i {shlex.quote(path)}"
     if len(picture) > LARGE:
-        return missing(f"{title}: not drawn", "too large for this page", own)
+        return missing(
+            f"{title}: not drawn", "too large for this page", flame_text.command(result, path)
+        )
     # Scripts in an img do not run. The interactive page is in a frame without an origin, so that it
     # cannot access the surrounding page.
     source = "data:image/svg+xml;base64," + base64.b64encode(_still(picture).encode()).decode()
@@ -60,7 +57,11 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
         [note(f"note: {_with_fix(reason)}") for reason in result.notes],
         tag("details", tag("summary", "Search and zoom"), frame, class_="screen")
         if len(interactive) <= LARGE
-        else missing("To search and zoom: not here", "too large for this page", own),
+        else missing(
+            "To search and zoom: not here",
+            "too large for this page",
+            flame_text.command(result, path),
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from fusetools.figures import NS, duration, number, plural
@@ -27,6 +28,13 @@ _COUNTED = {
     "requests": "request",
     "graph": "call",
 }
+_OPTIONS = {
+    "on-cpu": [],
+    "off-cpu": ["--offcpu"],
+    "off-wake": ["--offwake"],
+    "requests": ["--requests"],
+    "graph": ["--graph"],
+}
 FEW = 100  # fewer of these differ by chance: the sampling error of a tenth of them is a third
 
 
@@ -49,7 +57,13 @@ def summary(shown: Stacks) -> str:
     return count if shown.total_ns is None else f"{duration(shown.total_ns)} in {count}"
 
 
-def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
+def command(shown: Stacks, path: str = "") -> str:
+    """Return the command that draws this graph of a recording, without filters."""
+    of = [] if path in ("", "perf.data") else ["-i", path]
+    return shlex.join(["fusetools", "flame", *_OPTIONS[shown.graph], *of])
+
+
+def nothing(shown: Stacks, filtered: bool, path: str = "") -> tuple[str, str, str]:
     """Explain why there is nothing to draw. Return the parts of an Error."""
     name = shown.facts.name
     left = shown.left_out
@@ -63,20 +77,22 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
         what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
     if filtered:
         return what + " that was asked for", f"{counted} left out", ""
-    fix = "fusetools flame --all" if others else ""
+    fix = f"{command(shown, path)} --all" if others else ""
     return what, f"{counted} left out", fix or "fusetools record -- WORKLOAD"
 
 
-def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
-    """Return the output of `fusetools flame` after it has written a file."""
+def render(shown: Stacks, earlier: Stacks | None, path: str, before: str = "") -> str:
+    """Return the output of `fusetools flame` after it has written a file.
+
+    ``before``: path of the earlier recording."""
     unit = ""
     if path.endswith((".folded", ".txt", ".collapsed")):
         unit = f"; its numbers are {_COUNTED[shown.graph]}s"
         unit = unit if shown.total_ns is None else "; its numbers are microseconds"
     output = prose(f"{path}: {what(shown)}: {summary(shown)}{unit}", rest="  ")
     if earlier is not None:
-        before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
-        output += prose(before, rest="  ")
+        name = printable(before or earlier.facts.name)
+        output += prose(f"before: {summary(earlier)} ({name})", rest="  ")
         for line in _compared(shown, earlier):
             output += prose(line, rest="  ")
     for line in details(shown):

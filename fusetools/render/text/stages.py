@@ -60,7 +60,7 @@ def render(
         output.pop()
     output += calls(result, unit)
     output += ["", *cost(result, overhead), *ring(result.operations)]
-    output += handed(result.operations)
+    output += handed(result.operations, command[2:])
     kernel = {code.value for code in OF_THE_KERNEL}
     for m in result.joined:
         if m.subject.get("cause") in kernel:
@@ -314,14 +314,17 @@ def ring(operations: Iterable[OperationStages]) -> list[str]:
     return [f"{plural(n, 'request')} went by io_uring"]
 
 
-def handed(operations: Iterable[OperationStages]) -> list[str]:
-    """Explain why the daemon's time is not split into on CPU and blocked."""
+def handed(operations: Iterable[OperationStages], of: Sequence[str] = ()) -> list[str]:
+    """Explain why the daemon's time is not split into on CPU and blocked.
+
+    ``of``: options that name the recording."""
     operations = list(operations)
     n, timed = sum(o.handed for o in operations), sum(o.timed for o in operations)
     if not n:
         return []
+    flame = shlex.join(["fusetools", "flame", "--requests", *of])
     return [
         f"{number(n)} of {plural(timed, 'request')} went from one thread of the daemon to another",
         "  which threads worked on them, and whether they ran or waited, cannot be known",
-        *ways_out("fusetools flame --requests   (the threads' waits, by who woke whom)", "  "),
+        *ways_out(f"{flame}   (the threads' waits, by who woke whom)", "  "),
     ]
