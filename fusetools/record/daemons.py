@@ -45,7 +45,7 @@ class Daemons:
 
     def lives(self, pid: int) -> bool:
         """Return whether a daemon has not ended."""
-        return started(pid) == self.started.get(pid)
+        return started(pid) is not None and started(pid) == self.started.get(pid)
 
     def check(self) -> None:
         """Warn of those that have ended, or are stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,13 +16,14 @@ from fusetools.figures import binary
 from fusetools.host import inherited
 from fusetools.host.asuser import as_user, exists, may_read_memory
 from fusetools.host.cgroup import perf_hierarchy
-from fusetools.host.facts import HostFacts, Library
+from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files, command_problem
-from fusetools.host.mounts import with_daemon
+from fusetools.host.mounts import read_mounts, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import (
     fuse_connections,
     fuse_descriptors,
+    open_files,
     shows_connections,
     started,
     thread_comms,
@@ -131,7 +133,7 @@ def check_daemons(plan: ProbePlan, user: User | None) -> None:
     """Raise Error if the daemon of a mount has ended since it was found. For a user of sudo, once
     all is armed: its number may be another process's by now."""
     if user is None:
-        return
+        return check_alive(plan)
     files = Files(Path("/"))
     for mount in (target.mount for target in plan.targets):
         pid = mount.daemon_pid
@@ -140,9 +142,27 @@ def check_daemons(plan: ProbePlan, user: User | None) -> None:
         connections = fuse_connections(files, pid, fuse_descriptors(files, pid))
         hidden = None in connections and not shows_connections(files)
         if mount.connection not in connections and not hidden:
-            what = f"the daemon of {mount.path}, process {pid}, has ended"
-            raise Error(what, "the recording was being prepared", "fusetools record -- …")
-    check_probe_set(plan.targets, user)
+            raise _ended(mount)
+    return check_probe_set(plan.targets, user)
+
+
+def check_alive(plan: ProbePlan) -> None:
+    """Raise Error if the daemon of a mount has ended, and no other process serves the mount."""
+    mounts = [target.mount for target in plan.targets]
+    for mount in mounts:
+        if mount.daemon_pid is not None and started(mount.daemon_pid) is None:
+            files = Files(Path("/"))
+            now = {each.path: each.daemon_pid for each in read_mounts(files, open_files(files), [])}
+            if now.get(mount.path) in (None, mount.daemon_pid):
+                raise _ended(mount)
+
+
+def _ended(mount: Mount) -> Error:
+    return Error(
+        f"the daemon of {mount.path}, process {mount.daemon_pid}, has ended",
+        "it did while the recording was being prepared",
+        f"umount {shlex.quote(mount.path)}   (and mount it again)",
+    )
 
 
 def check_obstacles(facts: HostFacts) -> None:

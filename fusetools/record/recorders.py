@@ -21,6 +21,7 @@ from fusetools.record.graph import Graph
 from fusetools.record.job import Job, threads_of
 from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
 from fusetools.record.perfs import Line, Perfs
+from fusetools.record.preflight import check_alive
 from fusetools.record.probes import Probes
 from fusetools.record.scratch import DATA, RING
 
@@ -162,6 +163,7 @@ class Recorders:
                 self.perfs.kill()
                 refused = [] if tried else self.probes.unplaceable()
                 if not refused:
+                    check_alive(job.plan)  # perf knows it by its number
                     raise
                 self.perfs.discard()
                 for probe, why in refused:

@@ -221,3 +221,12 @@ def test_a_daemon_that_ended_while_all_was_armed() -> None:
     check_daemons(plan, None)
     with pytest.raises(Error, match=f"the daemon of /a, process {os.getpid()}, has ended"):
         check_daemons(plan, User(65534, 65534, "nobody", "/", "/bin/sh", (65534,)))
+
+
+def test_a_daemon_that_has_ended() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    mount = Mount("/a", "fuse.a", "a", 45, daemon_pid=process.pid, comm="a")
+    with pytest.raises(Error, match=f"the daemon of /a, process {process.pid}, has ended") as error:
+        check_daemons(ProbePlan((Target(mount),), (), ()), None)
+    assert error.value.fix.startswith("umount /a ")
