@@ -556,6 +556,7 @@ class Why(Answer):
     asynchronous: Sequence[tuple[str, _Total]]
     errors: Sequence[tuple[str, int, bool, _Total]]  # operation, error, whether nobody waited
     refused: Sequence[tuple[str, str, int]]  # operation, system call, calls that failed with EIO
+    disconnected: int  # system calls that failed with ENOTCONN
     fates: Sequence[tuple[str, _Total]]
     calls: Sequence[tuple[str, str, _Total]]
     processes: Sequence[tuple[int, int, int]]

@@ -198,6 +198,7 @@ class Code(str, Enum):
     STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
     ERRORS_FREQUENT = "errors_frequent"
     CONTENT_REFUSED = "content_refused"
+    DISCONNECTED = "disconnected"
     UNANSWERED = "unanswered"
     RECORDING_DISTURBS = "recording_disturbs"
 
@@ -1488,6 +1489,13 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"{words['operation']} was answered without an error"
         ),
         "the kernel refused what the answer contained (attributes, size, type, node)",
+    ),
+    Code.DISCONNECTED: (
+        lambda words: f"{words.counted('calls', 'system call')} failed with ENOTCONN",
+        lambda words: (
+            f"the connection of {words.get('path', 'a mount')} is gone: its daemon has ended, or "
+            "the mount was aborted"
+        ),
     ),
     Code.UNANSWERED: (
         lambda words: f"{words['requests']} of {words.counted('of', 'request')} {_fate(words)}",

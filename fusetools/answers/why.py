@@ -92,13 +92,15 @@ def why(source: Source, filters: Filters) -> Why:
 
 
 def _rank(finding: Finding) -> int:
-    """Sort what is about the recording itself behind what is about the mount."""
-    return int(finding.reason.code == Code.RECORDING_DISTURBS)
+    """Sort what is about the recording itself behind what is about the mount, and a mount that is
+    gone before all."""
+    code = finding.reason.code
+    return (code == Code.RECORDING_DISTURBS) - (code == Code.DISCONNECTED)
 
 
 def _findings(digest: Digest) -> Iterator[Finding]:
     for _, rule in RULES:
-        yield from rule(digest) if digest.total or rule is _mounted_late else ()
+        yield from rule(digest) if digest.total or rule in _WITHOUT_REQUESTS else ()
 
 
 def _unexplained(digest: Digest, found: Iterable[Finding]) -> int:
@@ -1339,6 +1341,24 @@ def _content_refused(digest: Digest) -> Iterator[Finding]:
         )
 
 
+def _disconnected(digest: Digest) -> Iterator[Finding]:
+    """Find calls on a mount whose daemon has ended: no request shows them."""
+    calls = digest.answer["disconnected"]
+    if not calls:
+        return
+    paths = [mount.path for mount in digest.source.session.mounts]
+    fix = f"umount -l {shlex.quote(paths[0])}   (and mount it again)" if len(paths) == 1 else ""
+    yield _finding(
+        digest,
+        Code.DISCONNECTED,
+        0,
+        {"path": paths[0] if len(paths) == 1 else ""},
+        {"calls": calls},
+        fix=fix,
+        more=digest.command("errors"),
+    )
+
+
 _UNANSWERED = (
     *("unfinished", "interrupted", "aborted", "daemon_ended", "timeout"),
     *("refused", "dropped"),
@@ -1411,6 +1431,9 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.STAT_FOR_EACH_ENTRY,), _stat_for_each_entry),
     ((Code.ERRORS_FREQUENT,), _errors),
     ((Code.CONTENT_REFUSED,), _content_refused),
+    ((Code.DISCONNECTED,), _disconnected),
     ((Code.UNANSWERED,), _unanswered),
     ((Code.RECORDING_DISTURBS,), _recording),
 )
+# Rules that hold where no caller waited for a request.
+_WITHOUT_REQUESTS = (_mounted_late, _disconnected)

@@ -25,6 +25,7 @@ import fusetools
 from fusetools.host.files import Files
 from fusetools.host.mounts import read_mounts
 from fusetools.host.processes import open_files
+from fusetools.reasons import Code
 from fusetools.results.hist import READ_TO_REPLY
 
 pytestmark = pytest.mark.live
@@ -119,6 +120,9 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     # Both later calls found no daemon; the kernel made no request for them.
     gone = dict(fusetools.open(output).errors().disconnected)
     assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
+    first = fusetools.open(output).why().findings[0].reason
+    assert first.code == Code.DISCONNECTED and first.figures["calls"] == sum(gone.values())
+    assert first.fix.startswith(f"umount -l {mount.path} ")
 
 
 def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ EMPTY: dict[str, Any] = {
     "asynchronous": [],
     "errors": [],
     "refused": [],
+    "disconnected": 0,
     "fates": [],
     "calls": [],
     "processes": [(PID, 1000, 1000 * MS)],
@@ -824,6 +825,15 @@ def test_errors_in_the_background(rule: Any) -> None:
 def test_refused_content(rule: Any) -> None:
     found = rule(refused=[("lookup", "statx", 2)])
     assert codes(found) == ["content_refused"] and found.findings[0].share == 0
+
+
+def test_a_mount_without_its_daemon_comes_first(rule: Any) -> None:
+    """Also where no caller waited for a request."""
+    found = rule(disconnected=3, refused=[("lookup", "statx", 2)])
+    assert codes(found) == ["disconnected", "content_refused"]
+    found = rule(disconnected=3, waited=(0, 0))
+    assert codes(found) == ["disconnected"]
+    assert "3 system calls failed with ENOTCONN" in found.findings[0].reason.text
 
 
 @pytest.mark.parametrize("fate", _UNANSWERED)

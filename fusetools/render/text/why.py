@@ -61,7 +61,7 @@ def _elsewhere(result: Why) -> str:
     A process that waits for a small part of the recording may have run for that part only.
     """
     whole = result.facts.seconds * 1e9
-    if not whole or result.waited_ns > SMALL * whole:
+    if not whole or not result.requests or result.waited_ns > SMALL * whole:
         return ""
     part = share(result.waited_ns / whole, 1)
     return (

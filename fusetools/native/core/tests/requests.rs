@@ -383,7 +383,7 @@ fn calls_without_a_daemon_are_of_the_selected_time_and_mounts() {
         };
         let mut outcomes = Outcomes::new(Arch::X86_64, &filters);
         observe(&script.batch, &catalogue(true), filters, &mut outcomes);
-        outcomes.gone.get(&4).copied().unwrap_or(0)
+        outcomes.gone.calls.get(&4).copied().unwrap_or(0)
     };
     assert_eq!(gone(Filters::default()), 3);
     let (from, to) = (Some(150), Some(250));

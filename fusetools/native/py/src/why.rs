@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use fusetools_core::answers::outcomes::Gone;
 use fusetools_core::answers::why::{
     Again, Found, Frame, InFlight, Total, Transfers, What, Why, CLASSES, HOWS, WHATS,
 };
@@ -136,6 +137,7 @@ struct Answer<'a> {
     asynchronous: Vec<(&'static str, Sums)>,
     errors: Vec<(&'static str, i32, bool, Sums)>,
     refused: Vec<(&'static str, String, u64)>,
+    disconnected: u64,
     fates: Vec<(&'static str, Sums)>,
     calls: Vec<(&'static str, String, Sums)>,
     processes: Vec<(i32, u64, u64)>,
@@ -171,7 +173,8 @@ pub fn why<'py>(
     let reader = Reader::open(&path).map_err(failed)?;
     let daemons: Vec<i32> = filters.daemons.iter().map(|(pid, _)| *pid).collect();
     let cost = filters.cost.unwrap_or_default();
-    let mut why = Why::new(&reader, daemons.into_iter(), cost, long);
+    let gone = Gone::new(&filters);
+    let mut why = Why::new(&reader, daemons.into_iter(), gone, cost, long);
     let told = py.detach(|| tell(&reader, &catalogue, filters, &mut why));
     let (info, counts, _) = told.map_err(failed)?;
     let mut errors: Vec<_> = why.errors.iter().collect();
@@ -207,6 +210,7 @@ pub fn why<'py>(
                 (operation.name(), why.arch().syscall(*number), *calls)
             })
             .collect(),
+        disconnected: why.gone.calls.values().sum(),
         fates: fates
             .into_iter()
             .map(|(name, total)| (*name, sums(total)))

@@ -12,9 +12,7 @@ use crate::requests::stitch::{Fate, Mark, Story, FATES};
 /// Outcomes of requests by operation, and system calls that failed because the daemon is gone.
 pub struct Outcomes {
     pub operations: FxHashMap<Operation, Outcome>,
-    /// Calls that failed with ENOTCONN, by number. A mount whose daemon is gone gets no requests. None if the filters
-    /// select callers by name, or some mounts.
-    pub gone: FxHashMap<u64, u64>,
+    pub gone: Gone,
     /// Requests whose answer the kernel refused, by operation and error; requests that their reader left without an
     /// answer, by operation.
     pub refused: FxHashMap<(Operation, u32), Kept>,
@@ -28,11 +26,44 @@ pub struct Outcomes {
     pub interrupts: FxHashMap<(Operation, String, u32), Interrupts>,
     results: Results,
     arch: Arch,
+}
+
+/// System calls that failed with ENOTCONN: a mount whose daemon is gone gets no requests.
+#[derive(Default)]
+pub struct Gone {
+    /// Calls by their number. None if the filters select callers by name, or some mounts.
+    pub calls: FxHashMap<u64, u64>,
     daemons: FxHashSet<i32>,
     pids: Vec<i32>,
     window: (u64, u64),
     /// The filters select callers or mounts, which failed calls on a mount without a daemon do not show.
     partial: bool,
+}
+
+impl Gone {
+    pub fn new(filters: &Filters) -> Gone {
+        Gone {
+            calls: FxHashMap::default(),
+            daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            pids: filters.pids.clone(),
+            window: (0, u64::MAX),
+            partial: !filters.comms.is_empty() || !filters.selects_all_mounts(),
+        }
+    }
+
+    pub(crate) fn selects(&mut self, window: (u64, u64)) {
+        self.window = window;
+    }
+
+    pub(crate) fn event(&mut self, ev: &Ev, role: Role, arch: &Arch) {
+        let [number, result, ..] = ev.v;
+        let wanted = role == Role::SysExit && result == ENOTCONN && !self.daemons.contains(&ev.pid);
+        let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
+        let wanted = wanted && !self.partial && (self.window.0..self.window.1).contains(&ev.time);
+        if wanted && !arch.is_fake(number) && !arch.is_socket(number) {
+            *self.calls.entry(number).or_default() += 1;
+        }
+    }
 }
 
 /// Error of system calls on a mount whose daemon is gone.
@@ -45,7 +76,7 @@ impl Outcomes {
     pub fn new(arch: Arch, filters: &Filters) -> Outcomes {
         Outcomes {
             operations: FxHashMap::default(),
-            gone: FxHashMap::default(),
+            gone: Gone::new(filters),
             refused: FxHashMap::default(),
             dropped: FxHashMap::default(),
             aborted: FxHashMap::default(),
@@ -53,10 +84,6 @@ impl Outcomes {
             interrupts: FxHashMap::default(),
             results: Results::default(),
             arch,
-            daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
-            pids: filters.pids.clone(),
-            window: (0, u64::MAX),
-            partial: !filters.comms.is_empty() || !filters.selects_all_mounts(),
         }
     }
 }
@@ -228,17 +255,11 @@ impl Listener for Outcomes {
     }
 
     fn selects(&mut self, window: (u64, u64)) {
-        self.window = window;
+        self.gone.selects(window);
     }
 
     fn event(&mut self, ev: &Ev, role: Role) {
-        let [number, result, ..] = ev.v;
-        let wanted = role == Role::SysExit && result == ENOTCONN && !self.daemons.contains(&ev.pid);
-        let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
-        let wanted = wanted && !self.partial && (self.window.0..self.window.1).contains(&ev.time);
-        if wanted && !self.arch.is_fake(number) && !self.arch.is_socket(number) {
-            *self.gone.entry(number).or_default() += 1;
-        }
+        self.gone.event(ev, role, &self.arch);
     }
 }
 
@@ -319,7 +340,7 @@ impl Outcomes {
                 .filter(|(_, requests)| *requests > 0)
                 .collect(),
         });
-        let disconnected = self.gone.into_iter();
+        let disconnected = self.gone.calls.into_iter();
         let refused = self.refused.into_iter();
         let refused = refused.map(|((operation, error), kept)| Row {
             operation,

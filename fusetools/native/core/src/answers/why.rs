@@ -11,7 +11,7 @@ mod waits;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::answers::outcomes::Results;
+use crate::answers::outcomes::{Gone, Results};
 use crate::cost::Cost;
 use crate::events::{Chain, Ev, Role, Side, ABSENT};
 use crate::operations::{Arch, Operation};
@@ -219,6 +219,7 @@ pub struct Why<'a> {
     pub errors: FxHashMap<(Operation, i32, bool), Total>,
     /// System calls that failed with EIO although their last request was answered without an error.
     pub refused: FxHashMap<(Operation, u64), u64>,
+    pub gone: Gone,
     /// By fate; in place of it `REFUSED`, or "dropped" where the daemon read a request and left it; "daemon_ended" or
     /// "timeout" (the kernel's, for requests) where that aborted it.
     pub fates: FxHashMap<&'static str, Total>,
@@ -280,6 +281,7 @@ impl<'a> Why<'a> {
     pub fn new(
         reader: &'a Reader,
         daemons: impl Iterator<Item = i32>,
+        gone: Gone,
         cost: Cost,
         long: u64,
     ) -> Why<'a> {
@@ -292,6 +294,7 @@ impl<'a> Why<'a> {
             asynchronous: FxHashMap::default(),
             errors: FxHashMap::default(),
             refused: FxHashMap::default(),
+            gone,
             results: Results::default(),
             fates: FxHashMap::default(),
             calls: FxHashMap::default(),
@@ -792,7 +795,12 @@ impl Listener for Why<'_> {
         }
     }
 
+    fn selects(&mut self, window: (u64, u64)) {
+        self.gone.selects(window);
+    }
+
     fn event(&mut self, ev: &Ev, role: Role) {
+        self.gone.event(ev, role, &self.arch);
         self.tracked.event(ev, role);
     }
 
@@ -892,7 +900,13 @@ mod tests {
     fn divided(handed: bool, returns: u64) -> Vec<(What, u64, u64)> {
         let root = FilePath::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
         let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
-        let mut why = Why::new(&reader, [500].into_iter(), Cost::default(), u64::MAX);
+        let mut why = Why::new(
+            &reader,
+            [500].into_iter(),
+            Gone::default(),
+            Cost::default(),
+            u64::MAX,
+        );
         let mut event = |time, tid, role, v| {
             let (pid, kind, cpu) = (500, 0, 0);
             why.event(
