@@ -6,7 +6,9 @@ bucket; percentiles come from these counts here, so that all engines give the sa
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import os
 import re
 from collections import Counter, defaultdict
@@ -275,7 +277,7 @@ class Fleet:
     def stages(self, patterns: Sequence[str]) -> Stages:
         """Return the requests' time by operation, stage and part of a stage."""
         table = self._wanted(patterns)
-        named = {name: f"stage_{name}_ns" for name in _stages(table.columns)}
+        table, named = _separated(table)
         more: dict[str, Any] = {
             "requests": table.count(),
             "errors": ((table.error != 0) & table.whole_ns.notnull()).cast("int64").sum(),
@@ -286,7 +288,7 @@ class Fleet:
             more[f"{name}_n"] = table[column].count()
             more[f"{name}_ns"] = table[column].sum()
             more[f"{name}_max"] = table[column].max()
-            for part, value in _parts(table, name).items():
+            for part, value in _parts(table, name, column).items():
                 more[f"{name}_of_{part}"] = value.sum()
         keys = ["operation", "waits"]
         sums = table.group_by(keys).aggregate(**_sums("whole", table), **more)
@@ -337,14 +339,14 @@ class Fleet:
         unanswered = table.fate.isin(_UNANSWERED)
         ended = table.end_ns.notnull()
         failed = unanswered & ~ended | (ended & ((table.error != 0) | table.negative))
-        named = _stages(table.columns)
+        table, named = _separated(table)
         sums = table.group_by("key").aggregate(
             requests=table.count(),
             begun=table.begin_ns.count(),
             failed=failed.cast("int64").sum(),
             **{f"w_{name}": value for name, value in _sums("whole", table).items()},
             **{f"l_{name}": value for name, value in _sums("duration", table).items()},
-            **{f"s_{name}": table[f"stage_{name}_ns"].sum() for name in named},
+            **{f"s_{name}": table[column].sum() for name, column in named.items()},
         )
         place = {"time": "w_total", "requests": "requests", "slowest": "w_max", "errors": "failed"}
         rows = self._rows(sums)
@@ -551,6 +553,74 @@ def _stages(columns: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(tuple(f"{other}_" for other in names))]
 
 
+# A request's begin and end are always known: no span of stages holds either.
+_ENDS = ("setup", "reply", "vfs_exit")
+# The columns with a stage's begin. The daemon's time begins with its read if it has no callbacks:
+# such requests have no dispatch.
+_BEGINS = {
+    "vfs_entry": ["sys_enter_ns"],
+    "between": ["resumed_ns"],
+    "queue": ["begin_ns"],
+    "daemon": ["callback_enter_ns", "read_ns"],
+    "caller_wakeup": ["end_ns"],
+}
+
+
+def _joined(names: Sequence[str], final: str) -> list[tuple[str, list[str], list[str]]]:
+    """Return each span of stages that may be one, as its last stage's: the span's name, the columns
+    that are null then, and those of which one is known. The longest span comes last."""
+    spans = []
+    before = names[: names.index(final)]
+    for at in reversed(range(len(before))):
+        first = before[at]
+        if first in _ENDS:
+            break
+        if first not in _BEGINS:
+            continue
+        inside = [first, *(name for name in before[at + 1 :] if name != "between"), final]
+        null = [f"stage_{name}_ns" for name in before[at:]]
+        null += ["sys_enter_ns"] if first == "between" else []
+        spans.append(("+".join(inside), null, _BEGINS[first]))
+    return spans
+
+
+def _span(row: Mapping[str, Any], names: Sequence[str], final: str) -> str:
+    """Return the name of a row's stage, with those before it that cannot be separated from it."""
+    found = final
+    for name, null, begins in _joined(names, final):
+        if all(row[n] is None for n in null) and any(row[n] is not None for n in begins):
+            found = name
+    return found
+
+
+def _separated(table: Any) -> tuple[Any, dict[str, str]]:
+    """Add a column for each span of stages that is one in some of the requests.
+
+    Return the column of each stage and of each such span, in order."""
+    import ibis
+
+    names = _stages(table.columns)
+    spans = {}
+    for final in names:
+        span = ibis.literal(final)
+        for name, null, begins in _joined(names, final):
+            missing = [table[column].isnull() for column in null]
+            begun = functools.reduce(operator.or_, (table[n].notnull() for n in begins))
+            span = ibis.ifelse(functools.reduce(operator.and_, missing) & begun, name, span)
+        spans[final] = ibis.ifelse(table[f"stage_{final}_ns"].isnull(), ibis.null("string"), span)
+    known = table.select(**spans).distinct().to_pyarrow().to_pydict()
+    columns = {
+        name: (f"stage_{name}_ns", final)
+        for final in names
+        for name in sorted(set(filter(None, known[final])), key=lambda name: name != final)
+    }
+    stages = {
+        column: ibis.ifelse(spans[final] == name, table[f"stage_{final}_ns"], ibis.null("int64"))
+        for name, (column, final) in columns.items()
+    }
+    return table.mutate(**stages), {name: column for name, (column, _) in columns.items()}
+
+
 # The columns of a stage's parts in the core's order, and the name of what is left.
 _OF_QUEUE = ({"no_thread": "no_thread_ns", "runnable": "no_cpu_ns", "wakeup": "asleep_ns"}, "copy")
 _OF_DAEMON = (
@@ -559,7 +629,11 @@ _OF_DAEMON = (
 )
 
 
-def _part_columns(stage: str) -> tuple[dict[str, str], str]:
+def _part_columns(stage: str) -> tuple[dict[str, str], str] | None:
+    """Return none for a span of stages whose parts have no columns."""
+    *others, stage = stage.split("+")
+    if others and stage in ("queue", "daemon", "caller_wakeup"):
+        return None
     if stage == "queue":
         return _OF_QUEUE
     if stage == "daemon":
@@ -569,18 +643,21 @@ def _part_columns(stage: str) -> tuple[dict[str, str], str]:
     return {part: f"stage_{stage}_{part}_ns" for part in ("blocked", "runnable")}, "on_cpu"
 
 
-def _parts(table: Any, stage: str) -> dict[str, Any]:
-    """Return the expression of each part, null where a request's parts are unknown: each is at most
-    what those before it left."""
+def _parts(table: Any, stage: str, column: str) -> dict[str, Any]:
+    """Return the expression of each part of a stage's column, null where a request's parts are
+    unknown: each is at most what those before it left."""
     import ibis
 
-    columns, rest = _part_columns(stage)
-    left = table[f"stage_{stage}_ns"]
-    for column in columns.values():
-        left = ibis.ifelse(table[column].isnull(), ibis.null("int64"), left)
+    of = _part_columns(stage)
+    if of is None:
+        return {}
+    columns, rest = of
+    left = table[column]
+    for name in columns.values():
+        left = ibis.ifelse(table[name].isnull(), ibis.null("int64"), left)
     found = {}
-    for part, column in columns.items():
-        found[part] = ibis.ifelse(table[column] < left, table[column], left)
+    for part, name in columns.items():
+        found[part] = ibis.ifelse(table[name] < left, table[name], left)
         left = left - found[part]
     return {**found, rest: left}
 
@@ -678,10 +755,10 @@ def _failed(row: OperationErrors) -> int:
 
 def _stage(name: str, row: dict[str, Any], cells: Cells) -> Stage:
     total, high, n = int(row[f"{name}_ns"]), row[f"{name}_max"], row["n"]
-    columns, rest = _part_columns(name)
+    columns, rest = _part_columns(name) or ({}, "")
     parts = {
         part: int(ns)
-        for part in (*columns, rest)
+        for part in filter(None, (*columns, rest))
         if (ns := row[f"{name}_of_{part}"]) is not None and (ns or part != "elsewhere")
     }
     if parts and (unknown := total - sum(parts.values())):
@@ -729,8 +806,9 @@ def _operation(
 
 def _request(row: dict[str, Any], began: int | None) -> Request:
     since = row["begin_ns"] if began is None else row["time_ns"] - began
-    found = ((name, row[f"stage_{name}_ns"]) for name in _stages(row))
-    stages = tuple(StageTime(name, ns) for name, ns in found if ns)
+    names = _stages(row)
+    found = ((name, row[f"stage_{name}_ns"]) for name in names)
+    stages = tuple(StageTime(_span(row, names, name), ns) for name, ns in found if ns)
     return Request(
         operation=row["operation"],
         unique=None if row["unique"] is None else int(row["unique"]),
