@@ -11,8 +11,13 @@ dist=$PWD/dist
 mkdir -p "$root" "$dist"
 say() { echo "packages: $*"; }
 
-for tool in dpkg-buildpackage:dpkg-dev dh:debhelper rpmbuild:rpm; do
-  command -v "${tool%%:*}" >/dev/null || needed="${needed:-} ${tool#*:}"
+tools=(dpkg-buildpackage:dpkg-dev dh:debhelper rpmbuild:rpm)
+for target in "${targets[@]}"; do # debhelper looks into libraries with the architecture's own binutils
+  tools+=("${target%%-*}-linux-gnu-objdump:binutils-$(tr _ - <<<"${target%%-*}")-linux-gnu")
+done
+for tool in "${tools[@]}"; do
+  command -v "${tool%%:*}" >/dev/null || [[ " ${needed:-} " == *" ${tool#*:} "* ]] ||
+    needed="${needed:-} ${tool#*:}"
 done
 [ -z "${needed:-}" ] || { say "these are missing: apt-get install$needed" >&2; exit 1; }
 if [ ! -e "$root/venv/.done" ]; then
