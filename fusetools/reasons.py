@@ -728,7 +728,8 @@ def _changed(words: Words) -> str:
 
 def _best(words: Words) -> str:
     """Return the best side, by how much, and at how many points of a sweep."""
-    what = f"{words['operation']} takes up to" if "operation" in words else "others take up to"
+    operation = "operation" in words
+    what = f"others' median of {words['operation']} is up to" if operation else "others take up to"
     points = int(words.reason.figures.get("points", 1))
     where = f"; best at {words['wins']} of {points} points" if points > 1 else ""
     return f"{what} {words['times']} times as long{where}"

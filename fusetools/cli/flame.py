@@ -144,7 +144,10 @@ def command(
         from fusetools.render.picture import picture
 
         with target:
-            write(target, picture(shown, earlier, target.path, normalise, inverted, reversed))
+            drawn = picture(
+                shown, earlier, target.path, normalise, inverted, reversed, before=before or ""
+            )
+            write(target, drawn)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

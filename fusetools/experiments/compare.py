@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from fusetools import extras
 from fusetools.errors import Error
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 
 CALLS = 5  # minimum number of calls in a stretch, else single calls are compared
+SKEWED = 1.5  # least ratio of means, which that of the medians does not show, that is remarked
 
 
 MOST_SIDES = 26  # letters A to Z
@@ -95,7 +97,37 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     ]
     names = [str(path) for path in paths]
-    return _with_tests(names, [("", measures)], "call", notes)
+    return _with_tests(names, [("", measures)], "call", [*notes, *_skewed(measures)])
+
+
+def _skewed(measures: Sequence[_Untested]) -> list[str]:
+    """Remark means that differ by more than noise, where the medians hardly do.
+
+    A part of the calls has become slower."""
+    import numpy as np
+
+    differing = []
+    for row in measures:
+        sides = row.measure.sides
+        means = {
+            i: float(np.mean(values))
+            for i, values in enumerate(row.values)
+            if len(values) >= STRETCHES * CALLS
+        }
+        least = min(means, key=lambda i: means[i], default=0)
+        for i, mean in means.items():
+            times = mean / max(means[least], 1)
+            if times < SKEWED * max((sides[i].p50_ns or 0) / max(sides[least].p50_ns or 0, 1), 1):
+                continue
+            p = probability(*(stretches(row.values[side], np.mean) for side in (i, least)))
+            differing.append((1.0 if p is None else p, row.measure.name, i, least, times))
+    letters = string.ascii_uppercase
+    return [
+        f"a part of {name} is slower in {letters[i]}: its mean is {times:.3g} times that of "
+        f"{letters[least]}"
+        for p, name, i, least, times in differing
+        if p * len(differing) <= LEVEL
+    ]
 
 
 def durations(recording: Recording, layer: str) -> dict[str, Durations]:
@@ -310,11 +342,14 @@ def probability(values: Values, best: Values) -> float | None:
     return p if p == p else 1.0  # NaN if all values are equal
 
 
-def stretches(values: Values) -> list[float]:
-    """Return the median of each stretch of consecutive values."""
+def stretches(
+    values: Values, average: Callable[[Durations], np.floating[Any]] | None = None
+) -> list[float]:
+    """Return the average of each stretch of consecutive values; by default the median."""
     import numpy as np
 
-    return [float(np.median(part)) for part in np.array_split(values, STRETCHES)]
+    of = average or np.median
+    return [float(of(part)) for part in np.array_split(values, STRETCHES)]
 
 
 def larger(values: Values, best: Values) -> float:

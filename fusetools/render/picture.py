@@ -18,10 +18,12 @@ def picture(
     inverted: bool = False,
     reversed: bool = False,
     least: float = 0.01,
+    before: str = "",
 ) -> str | bytes:
     """Return the content of a file in its suffix's format. Error: unknown suffix, or no stacks.
 
-    ``least``: minimum width of a frame in an SVG, in per cent of the total.
+    ``least``: minimum width of a frame in an SVG, in per cent of the total; ``before``: path of the
+    earlier recording.
     """
     file = ".folded" if path == "-" else path
     if not file.endswith(flame.SUFFIXES):
@@ -39,10 +41,10 @@ def picture(
     name, subtitle = title(shown), summary(shown)
     try:
         if earlier is not None:
-            before = flame.Folded(earlier.untraced(), earlier.unit)
-            graph = flame.diff(before, after, normalise=normalise)
+            first = flame.Folded(earlier.untraced(), earlier.unit)
+            graph = flame.diff(first, after, normalise=normalise)
             kinds = flame.Kinds({**earlier.kinds, **shown.kinds}.get, KINDS)
-            subtitle += f", before {summary(earlier)} ({earlier.facts.name})"
+            subtitle += f", before {summary(earlier)} ({before or earlier.facts.name})"
         return flame.drawn(
             graph,
             file,

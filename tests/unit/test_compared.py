@@ -18,6 +18,7 @@ from fixtures import Invoke
 from test_sweep import made
 
 import fusetools
+from fusetools.experiments import compare as comparing
 from fusetools.experiments import sweep
 from fusetools.experiments.compare import compare, durations, larger, probability
 from fusetools.experiments.folder import Folder
@@ -96,6 +97,23 @@ def test_compare_detects_differences() -> None:
     draw = np.random.default_rng(2)
     found = [probability(noisy(draw, 2000, 0.5), noisy(draw, 2000)) for _ in range(50)]
     assert sum(p is not None and p <= 0.05 for p in found) >= 45
+
+
+def test_a_slower_part_of_the_calls_is_remarked() -> None:
+    """The median of all hardly changes if a tenth takes 20 times as long."""
+    random = np.random.default_rng(5)
+
+    def remarks(share: float) -> list[str]:
+        one, other = (random.lognormal(10, 1, 2000) for _ in range(2))
+        other[random.random(2000) < share] *= 20
+        sides = [comparing._of_calls(values.astype(np.int64)) for values in (one, other)]
+        return comparing._skewed([comparing._measure("read", "request", sides)])
+
+    assert sum(bool(remarks(0)) for _ in range(50)) <= 2
+    (remark,) = remarks(0.1)
+    assert re.fullmatch(
+        "a part of read is slower in B: its mean is [23][.0-9]+ times that of A", remark
+    )
 
 
 def test_a_share_of_pairs_is_the_tests_own() -> None:

@@ -498,10 +498,11 @@ def test_two_recordings(tmp_path: Path, run: Invoke) -> None:
         if measure["name"] not in ("lookup", "getxattr"):
             continue
         for letter, side in zip("AB", measure["sides"]):
-            times = (duration(side["p50_ns"]), duration(side["p99_ns"]))
+            times = [duration(side[name]) for name in ("p50_ns", "p99_ns", "total_ns")]
             best = "" if side["times_best"] is None else f"{side['times_best']:.2f}"
             cells = (letter, number(side["count"]), *times, best)
-            assert cells in {row[:5] for row in page.rows()}
+            assert cells in {row[:6] for row in page.rows()}
+    assert f"{compared['verdict']['text']}." in page.texts
     for d in answer(run, "diff", *map(str, paths))["differences"]:
         if d["layer"] == "daemon":
             wanted = (d["function"], number(d["a"]["count"]), number(d["b"]["count"]))

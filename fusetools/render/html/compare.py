@@ -20,6 +20,8 @@ def render(result: Compared | Error) -> Markup:
     letters = string.ascii_uppercase
     names = [tag("li", tag("b", letter), f" {name}") for letter, name in zip(letters, result.sides)]
     parts = [tag("ul", names, class_="sides")]
+    if result.verdict is not None:
+        parts.insert(0, tag("p", tag("b", f"{result.verdict.text}.")))
     hidden: dict[str, None] = {}
     for group in result.groups:
         if group.label:
@@ -37,7 +39,9 @@ def render(result: Compared | Error) -> Markup:
 
 def _measure(measure: Measure) -> Markup:
     time = measure.name == TIME
-    heading = ("", "runs", "median") if time else ("", "calls", "p50", "p99")
+    heading = ["", "runs", "median"] if time else ["", "calls", "p50", "p99"]
+    totals = any(side.total_ns is not None for side in measure.sides)
+    heading += ["total"] if totals else []
     rows: list[Sequence[Child]] = []
     panels, verdicts = [], []
     for i, (letter, side) in enumerate(zip(string.ascii_uppercase, measure.sides)):
@@ -45,6 +49,8 @@ def _measure(measure: Measure) -> Markup:
         figures = [number(round(side.count)), duration(side.p50_ns)]
         if not time:
             figures.append(duration(side.p99_ns))
+        if totals:
+            figures.append(duration(side.total_ns))
         rows.append((tag("b", letter), *figures, best))
         verdict = compare_text.verdict(side)
         if verdict:
