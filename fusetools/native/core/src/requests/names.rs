@@ -448,7 +448,8 @@ impl Names {
         self.open.remove(&(daemon, unique))
     }
 
-    /// Return the path of the file that a request is about, from the inode and the name in its arguments.
+    /// Return the path of the file that a request is about, from the inode and the name in its arguments; "…" for a name
+    /// that is unknown.
     pub fn path_of(
         &self,
         daemon: Daemon,
@@ -462,17 +463,20 @@ impl Names {
                 text: path[1..].to_owned(),
                 whole: true,
             }),
-            Some(name) if operation.names_a_file() => {
+            _ if !operation.names_a_file() => self.path(daemon, ino),
+            name => {
                 let above = self.path(daemon, ino);
+                if name.is_none() && above.is_none() {
+                    return None;
+                }
                 let whole = above.as_ref().is_some_and(|path| path.whole);
                 let mut text = above.map_or_else(String::new, |path| path.text);
                 if !text.is_empty() {
                     text.push('/');
                 }
-                text.push_str(name);
+                text.push_str(name.unwrap_or("…"));
                 Some(Path { text, whole })
             }
-            _ => self.path(daemon, ino),
         }
     }
 

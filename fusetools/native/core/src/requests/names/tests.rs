@@ -18,6 +18,13 @@ fn paths() {
     let of = |name| names.path_of(DAEMON, Operation::of_name(name), 11, Some("sh"));
     assert_eq!(of("lookup").unwrap().text, "usr/bin/sh");
     assert_eq!(of("getxattr").unwrap().text, "usr/bin");
+    // A file in a directory, not the directory.
+    let unnamed = |name, ino| names.path_of(DAEMON, Operation::of_name(name), ino, None);
+    let text = |path: Option<Path>| path.map(|path| path.text);
+    assert_eq!(text(unnamed("lookup", 11)), Some("usr/bin/…".to_owned()));
+    assert_eq!(text(unnamed("create", 1)), Some("…".to_owned()));
+    assert_eq!(text(unnamed("getattr", 11)), Some("usr/bin".to_owned()));
+    assert_eq!(text(unnamed("lookup", 99)), None);
 }
 
 #[test]
