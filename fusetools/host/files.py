@@ -354,8 +354,19 @@ def end_children(pids: Collection[int]) -> None:
         _given_up.difference_update([pid for pid in _given_up if _ended(pid)])
         if _given_up.isdisjoint(pids):
             return
-        time.sleep(0.001)
+        _pause(next(iter(_given_up.intersection(pids))))
     left.note(_given_up)
+
+
+def _pause(child: int) -> None:
+    """Wait for a ms, or until the child has ended (pidfd_open(2), Linux 5.3)."""
+    try:
+        descriptor = os.pidfd_open(child)
+    except (AttributeError, OSError):  # Python built for an older kernel; such a kernel
+        time.sleep(0.001)
+        return
+    select.select([descriptor], [], [], 0.001)
+    os.close(descriptor)
 
 
 def left_behind(seconds: float = 0.2) -> list[int]:

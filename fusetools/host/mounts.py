@@ -22,6 +22,7 @@ from fusetools.host.paths import is_on as is_on
 from fusetools.host.paths import unescape as unescape
 from fusetools.host.processes import (
     FUSE,
+    PATIENCE,
     comm,
     could_serve,
     fuse_connections,
@@ -45,7 +46,6 @@ _OF_KERNEL = (
 
 BEYOND = "its daemon runs outside of this virtual machine (virtiofs)"
 MEMORY = 1 << 30  # limit in bytes for the memory of a child that examines a daemon's files
-PATIENCE = 2.0  # timeout in seconds for all that a hung daemon could delay
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,27 @@ class Daemon:
 
     pid: int
     uid: int | None
-    arguments: tuple[str, ...]
     threads: int
     connections: frozenset[int]
+    own: Own
+
+
+class Own(NamedTuple):
+    """What /proc shows of a process's memory and mounts: cmdline, maps and mountinfo."""
+
+    cmdline: str
+    maps: str
+    mountinfo: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(self.cmdline.rstrip("\0").split("\0"))
+
+
+def own_of(files: Files, pids: Sequence[int]) -> dict[int, Own]:
+    """Read them for these processes, "" for what cannot be read in time."""
+    texts = iter(patiently(files, *(f"/proc/{pid}/{name}" for pid in pids for name in Own._fields)))
+    return {pid: Own(next(texts), next(texts), next(texts)) for pid in pids}
 
 
 def read_mounts(
@@ -80,7 +98,7 @@ def read_mounts(
     unknown = [daemon for daemon in daemons if not daemon.connections]
     if unknown and (len(unknown) < len(daemons) or shows_connections(files)):
         unknown = []  # the mounts have no daemon yet
-    commands = ((daemon.pid, daemon.arguments) for daemon in unknown)
+    commands = ((daemon.pid, daemon.own.arguments) for daemon in unknown)
     named = named_mounts(commands, [mount.path for mount in mounts])
 
     def wanted(mount: Mount) -> bool:
@@ -283,22 +301,20 @@ def _number(text: str | None) -> int | None:
 
 def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> list[Daemon]:
     daemons = []
-    for pid, opened in descriptors.items():
-        numbers = [number for number, link in opened if link == FUSE]
-        if not numbers:
-            continue
+    of = {pid: [n for n, link in opened if link == FUSE] for pid, opened in descriptors.items()}
+    own = own_of(files, [pid for pid, numbers in of.items() if numbers])
+    for pid in own:
         status = files.read(f"/proc/{pid}/status", quiet=True) or ""
         threads = re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE)
         uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
-        command = patiently(files, f"/proc/{pid}/cmdline")
-        connections = fuse_connections(files, pid, numbers)
+        connections = fuse_connections(files, pid, of[pid])
         daemons.append(
             Daemon(
                 pid=pid,
                 uid=int(uid[1]) if uid else None,
-                arguments=tuple(command.rstrip("\0").split("\0")),
                 threads=int(threads[1]) if threads else 0,
                 connections=frozenset(number for number in connections if number is not None),
+                own=own[pid],
             )
         )
     return daemons
@@ -319,7 +335,7 @@ def _with_daemon(
         ]
     if not candidates:
         return replace(mount, why=_why_none(files, bool(named)))
-    mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
+    mapped = {daemon.pid: _executable_mappings(daemon.own.maps) for daemon in candidates}
 
     def rank(daemon: Daemon) -> tuple[bool, int, int, int]:
         """Return a sort key; the process that serves the mount has the greatest key.
@@ -332,15 +348,19 @@ def _with_daemon(
 
     daemon = max(candidates, key=rank)
     servers = tuple(sorted(daemon.pid for daemon in candidates))
-    return with_daemon(files, replace(mount, servers=servers), daemon.pid, wanted)
+    return with_daemon(files, replace(mount, servers=servers), daemon.pid, wanted, daemon.own)
 
 
-def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mount:
+def with_daemon(
+    files: Files, mount: Mount, pid: int, wanted: bool = True, own: Own | None = None
+) -> Mount:
     """Return the mount as answered by process ``pid``, with the files that it has mapped.
 
-    ``wanted``: also examine files on FUSE mounts, which sends requests.
+    ``wanted``: also examine files on FUSE mounts, which sends requests; ``own``: what is known of
+    the process already.
     """
-    libraries = _locate(files, pid, _executable_mappings(files, pid), wanted)
+    own = own or own_of(files, [pid])[pid]
+    libraries = _locate(files, pid, own, wanted)
     why = "" if libraries else "its files are not shown to this user"
     seccomp, shadow_stack = guards(files, pid)
     return replace(
@@ -353,7 +373,7 @@ def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mo
         seccomp=seccomp,
         shadow_stack=shadow_stack,
         streams=streams(files, pid),
-        options=threading(patiently(files, f"/proc/{pid}/cmdline").split("\0")),
+        options=threading(own.cmdline.split("\0")),
     )
 
 
@@ -411,10 +431,10 @@ class Mapping:
     range: str  # "7f…-7f…", the name in /proc/PID/map_files
 
 
-def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
+def _executable_mappings(maps: str) -> list[Mapping]:
     """Return the files mapped executable, each once, in the order of their first address."""
     mappings: dict[tuple[int, str], Mapping] = {}
-    for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
+    for line in maps.split("\n"):
         fields = line.split(None, 5)
         if len(fields) < 6 or "x" not in fields[1] or not fields[4].isdecimal():
             continue
@@ -429,7 +449,7 @@ def _undeleted(path: str) -> str:
     return path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
 
 
-def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tuple[Library, ...]:
+def _locate(files: Files, pid: int, own: Own, wanted: bool) -> tuple[Library, ...]:
     """Return libraries, each with a name that reaches it from here and its content.
 
     Both are read in children: a library may itself lie on a hung file system. ``wanted``: see
@@ -444,7 +464,8 @@ def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tu
         return json.dumps([(path, *_inside(at)) for path, at in zip(paths, opened)])
 
     none: tuple[str, None, str, str, list[str], None] = ("", None, "", "", [], None)
-    on = {m.connection for m in parse_mountinfo(patiently(files, f"/proc/{pid}/mountinfo"))}
+    on = {m.connection for m in parse_mountinfo(own.mountinfo)}
+    mappings = _executable_mappings(own.maps)
     groups: dict[int | None, list[Mapping]] = {}  # by FUSE connection; None: all other file systems
     for mapping in mappings:
         number = _device_number(mapping.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import re
 import select
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusetools.host.files import Files, bounded
+
+PATIENCE = 2.0  # timeout in seconds for what a hung process could delay
 
 FUSE = "/dev/fuse"
 PERF_EVENT = "anon_inode:[perf_event]"
@@ -79,7 +82,7 @@ def is_fuse_device(name: str) -> bool:
             status = os.stat(name)
             return "yes" if (status.st_mode & 0o170000, status.st_rdev) == _DEVICE else ""
 
-        return bounded(look, 2.0) == "yes"
+        return bounded(look, PATIENCE) == "yes"
     (mode,) = struct.unpack_from("=H", answer, 28)
     return (mode & 0o170000, os.makedev(*struct.unpack_from("=II", answer, 128))) == _DEVICE
 
@@ -180,7 +183,7 @@ def streams(files: Files, pid: int) -> tuple[int, ...]:
         return access(files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "")
 
     # "syscall" blocks for a process that executes another program.
-    numbers = bounded(look, 2.0) if files.live else look()
+    numbers = bounded(look, PATIENCE) if files.live else look()
     return tuple(map(int, (numbers or "").split()))
 
 
@@ -199,14 +202,22 @@ def access(text: str) -> str:
 _READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 
 
-def patiently(files: Files, name: str) -> str:
-    """Read a file of /proc that needs the lock of the process's memory map; "" after a timeout.
+def patiently(files: Files, *names: str) -> tuple[str, ...]:
+    """Read files of /proc that need the lock of a process's memory map; "" after a timeout.
 
-    A hanging page fault holds that lock.
+    A hanging page fault holds that lock: then each file is read by a child of its own.
     """
-    if not files.live:
-        return files.read(name, quiet=True) or ""
-    return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
+
+    if not names:
+        return ()
+
+    def read() -> str:
+        return json.dumps([files.read(name, quiet=True) or "" for name in names])
+
+    answer = bounded(read, PATIENCE) if files.live else read()
+    if answer is not None:
+        return tuple(json.loads(answer))
+    return ("",) if len(names) == 1 else tuple(patiently(files, name)[0] for name in names)
 
 
 ANONYMOUS = "//anon"  # perf's name for code made at run time, such as by a Java virtual machine
@@ -225,7 +236,7 @@ class Code(NamedTuple):
 
 def code(files: Files, pid: int) -> tuple[Code, ...]:
     """Return a process's executable mappings."""
-    return parse_maps(patiently(files, f"/proc/{pid}/maps"))
+    return parse_maps(*patiently(files, f"/proc/{pid}/maps"))
 
 
 def parse_maps(text: str) -> tuple[Code, ...]:

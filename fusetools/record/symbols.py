@@ -21,8 +21,8 @@ from fusetools.host.exported import callbacks
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.memory import Memory
-from fusetools.host.mounts import MEMORY, PATIENCE
-from fusetools.host.processes import code
+from fusetools.host.mounts import MEMORY
+from fusetools.host.processes import PATIENCE, code
 from fusetools.host.rights import drop_privileges
 from fusetools.plan.callbacks import Symbol, Symbols
 from fusetools.plan.daemons import Target

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from fusetools.host import processes
 from fusetools.host.files import Files
 from fusetools.host.processes import (
     PERF_EVENT,
     cpu_seconds,
     lowered,
     parse_stat,
+    patiently,
     read_stat,
     recorders,
     total_cpu_seconds,
@@ -147,3 +149,33 @@ def test_processes_that_yield_to_others(words: tuple[str, ...], priority: str) -
         process.stdin.close()
         process.stdout.read()
     assert lowered(process.pid) == ""
+
+
+class Hanging(Files):
+    """One file of a process hangs, as its memory map is locked."""
+
+    def read(self, path: str, quiet: bool = False) -> str | None:
+        if path == "/proc/1/maps":
+            time.sleep(60)
+        return super().read(path, quiet)
+
+
+def test_a_file_that_hangs_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PATIENCE", 0.3)
+    own = Path("/proc/self/stat").read_text().split()[0]
+    read = patiently(Hanging(Path("/")), f"/proc/{own}/cmdline", "/proc/1/maps", "/proc/version")
+    assert read == (Path(f"/proc/{own}/cmdline").read_text(), "", Path("/proc/version").read_text())
+    assert patiently(HOST) == ()
+
+
+def test_files_are_read_by_one_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    fork = os.fork
+
+    def counted() -> int:
+        made.append(fork())
+        return made[-1]
+
+    monkeypatch.setattr(os, "fork", counted)
+    assert len(patiently(HOST, *["/proc/version"] * 50)) == 50
+    assert len(made) == 1
