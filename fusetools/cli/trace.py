@@ -41,6 +41,7 @@ def command(
     path. Exit status 4 if events were lost.
     """
     from fusetools.answers.operations import expressions
+    from fusetools.figures import plural
     from fusetools.host.files import absolute
     from fusetools.live.trace import Trace
     from fusetools.patterns import expression
@@ -69,7 +70,8 @@ def command(
             ]
             say("".join(lines))
         requests, dropped, pathless, lost = trace.sums()
-    summary = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"
+    number, dropped_events = plural(requests, "request"), plural(lost, "event")
+    summary = f"fusetools: {number} ended, {printed:,} printed, {dropped_events} lost"
     if dropped:
         summary += f", {dropped:,} not printed: too many at once"
     if pathless:

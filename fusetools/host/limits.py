@@ -9,10 +9,12 @@ from pathlib import Path
 from fusetools.host.files import Files
 from fusetools.host.fusectl import counter, fusectl
 
+CONNECTIONS = "/sys/fs/fuse/connections"
+
 # Limits by name, each with the command that changes it. {connection} and {device} are the mount's.
 CHANGES = {
-    "max_background": "echo N > /sys/fs/fuse/connections/{connection}/max_background",
-    "congestion_threshold": "echo N > /sys/fs/fuse/connections/{connection}/congestion_threshold",
+    "max_background": f"echo N > {CONNECTIONS}/{{connection}}/max_background",
+    "congestion_threshold": f"echo N > {CONNECTIONS}/{{connection}}/congestion_threshold",
     "read_ahead_kb": "echo N > /sys/class/bdi/{device}/read_ahead_kb",
     "max_read": "mount it with -o max_read=BYTES",
     "max_pages_limit": "sysctl fs.fuse.max_pages_limit=N  # then mount",
@@ -25,9 +27,12 @@ def device(connection: int) -> str:
     return f"{connection >> 20}:{connection & 0xFFFFF}"
 
 
-def change(name: str, connection: int) -> str:
-    """Return the command that changes a limit."""
-    return CHANGES[name].format(connection=connection, device=device(connection))
+def change(name: str, connection: int, mounted: bool = True) -> str:
+    """Return the command that changes a limit. ``mounted``: fusectl is, in its usual place."""
+    command = CHANGES[name].format(connection=connection, device=device(connection))
+    if not mounted and CONNECTIONS in command:
+        return f"mount -t fusectl fusectl {CONNECTIONS} && {command}"
+    return command
 
 
 def unlimited(cgroup: str) -> str:

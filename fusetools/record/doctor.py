@@ -9,7 +9,8 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
-from fusetools.host.limits import change, limits
+from fusetools.host.fusectl import fusectl
+from fusetools.host.limits import CONNECTIONS, change, limits
 from fusetools.host.selftest import self_test_unique
 from fusetools.plan import daemons, planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
@@ -30,10 +31,12 @@ def examined(
     ``dead``: those whose connection was aborted; ``clients``: what clients of CernVM-FS say."""
     told = clients or {}
     known = limits([mount.connection for mount in facts.mounts])
+    with fusectl() as (place, _):
+        mounted = place == CONNECTIONS
     mounts = tuple(
         dataclasses.replace(
             describe(facts, mount),
-            limits=_limits(mount, known),
+            limits=_limits(mount, known, mounted),
             client=told.get(mount.path, ()),
         )
         for mount in facts.mounts
@@ -52,10 +55,14 @@ def examined(
     )
 
 
-def _limits(mount: Mount, known: Mapping[int, Mapping[str, int]]) -> tuple[Limit, ...]:
+def _limits(
+    mount: Mount, known: Mapping[int, Mapping[str, int]], mounted: bool
+) -> tuple[Limit, ...]:
     connection = mount.connection
     rows = known.get(connection, {}).items()
-    return tuple(Limit(name, value, change(name, connection)) for name, value in rows if value)
+    return tuple(
+        Limit(name, value, change(name, connection, mounted)) for name, value in rows if value
+    )
 
 
 def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:

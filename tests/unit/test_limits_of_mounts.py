@@ -48,7 +48,11 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[47] == {}
     change = limits.change("max_background", 45)
     assert change == "echo N > /sys/fs/fuse/connections/45/max_background"
-    assert limits.change("read_ahead_kb", 45) == "echo N > /sys/class/bdi/0:45/read_ahead_kb"
+    mounts = "mount -t fusectl fusectl /sys/fs/fuse/connections && "
+    assert limits.change("max_background", 45, False) == mounts + change
+    ahead = limits.change("read_ahead_kb", 45)
+    assert ahead == limits.change("read_ahead_kb", 45, False)
+    assert ahead == "echo N > /sys/class/bdi/0:45/read_ahead_kb"
 
 
 @pytest.mark.parametrize(
