@@ -499,7 +499,7 @@ class Cause(_Brought):
     signal: int
     ns: int
     requests: int
-    own: _Frames
+    own: Sequence[tuple[_Frames, int]]  # with their ns
     last: _Frames
     operations: Sequence[tuple[str, int]]  # operation, ns
     places: Sequence[tuple[str, int, int, int]]  # operation, file, requests, ns

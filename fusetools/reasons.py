@@ -775,7 +775,12 @@ def _kept(words: Words) -> str:
 
 
 def _under(words: Words) -> str:
-    return f" under {words['function']}" if "function" in words else ""
+    return f" under {words['function']}{_part_of(words)}" if "function" in words else ""
+
+
+def _part_of(words: Words) -> str:
+    """Return the function's share, where others have a part."""
+    return f" ({words['function_share']} of it)" if "function_share" in words else ""
 
 
 def _began(words: Words) -> str:
@@ -837,7 +842,7 @@ _DOING = {
 
 def _lock(words: Words) -> str:
     """Return the lock, what its holder does, and that more threads would not help."""
-    taken = f", taken in {words['function']}" if "function" in words else ""
+    taken = f", taken in {words['function']}{_part_of(words)}" if "function" in words else ""
     doing = _DOING.get(words.get("how", ""), "")
     call = f" in {words['syscall']}" if doing and "syscall" in words else ""
     under = f" under {words['holder']}" if words.get("holder") else ""

@@ -541,6 +541,16 @@ class Digest:
     def callers_of(self, causes: Iterable[core.native.Cause]) -> tuple[Caller, ...]:
         return self.callers(row for cause in causes for row in cause["callers"])
 
+    def function_of(self, causes: Iterable[core.native.Cause]) -> tuple[str, float]:
+        """Return the function with most of the causes' time, and its share of what has stacks."""
+        by: Counter[str] = Counter()
+        for cause in causes:
+            for frames, ns in cause["own"]:
+                by[self.function(frames)] += ns
+        whole = sum(by.values())
+        named = [(name, ns) for name, ns in by.most_common() if name]
+        return (named[0][0], named[0][1] / whole) if named and whole else ("", 1.0)
+
     def function(self, frames: Sequence[tuple[str, str, bool]]) -> str:
         """Return the innermost function of a stack outside of libraries; if there is none, of
         another library than libc and libfuse; "" if there is none."""
@@ -664,7 +674,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             continue
         most = group.most
         place = digest.places(group.causes)
-        own, last = digest.function(most["own"]), digest.function(most["last"])
+        own, own_share = digest.function_of(group.causes)
+        last = digest.function(most["last"])
         subject: dict[str, Value] = {
             **place.subject,
             "daemon": digest.daemon(most),
@@ -673,6 +684,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             "function": own,
         }
         figures = dict(place.figures)
+        if own_share < _WHOLE:
+            figures["function_share"] = own_share
         if code == Code.DAEMON_LOCK:
             subject["lock"] = f"{most['lock']:#x}"
             subject["holder"] = last if most["helper"] else ""

@@ -471,7 +471,8 @@ LOCK = {"how": "sleep", "syscall": "clock_nanosleep", "lock": 0x77, "helper": Tr
 
 def test_a_lock_takes_the_time_without_a_free_thread(rule: Any) -> None:
     frames = [("main", "/usr/bin/daemon", False), ("take", "/usr/bin/daemon", False)]
-    lock = cause("slept", 300 * MS, own=frames, last=[*frames, ("nap", "/usr/bin/daemon", False)])
+    nap = ("nap", "/usr/bin/daemon", False)
+    lock = cause("slept", 300 * MS, own=[(frames, 300 * MS)], last=[*frames, nap])
     lock.update(LOCK)
     sleep = cause("slept", 100 * MS, how="sleep", syscall="clock_nanosleep")
     threads = cause("no_thread", 600 * MS)
@@ -763,9 +764,20 @@ def test_the_function_that_waits_is_named_if_its_name_tells_something(rule: Any)
     ]
     own = [*busy[:2], ("load", "/usr/bin/fs", False), *busy[2:]]
     for frames, name in ((start, None), (busy, "sqlite3_step"), (own, "load")):
-        slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", own=frames)
+        stacks = [(frames, 900 * MS)]
+        slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", own=stacks)
         (finding,) = rule(causes=[slept]).findings
         assert finding.reason.subject.get("function") == name
+
+
+def test_a_function_that_has_a_part_of_the_sleeps_is_not_named_for_all(rule: Any) -> None:
+    start = ("main", "/usr/bin/fs", False)
+    rows = [("lock", 40), ("work", 30), ("read_", 15), ("work", 15)]
+    own = [([start, (name, "/usr/bin/fs", False)], ms * MS) for name, ms in rows]
+    for stacks, said in ((own, " under work (45.0 % of it)"), (own[1:2], " under work;")):
+        slept = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", own=stacks)
+        (finding,) = rule(causes=[slept]).findings
+        assert said in f"{finding.reason.text};"
 
 
 def test_read_again(rule: Any) -> None:

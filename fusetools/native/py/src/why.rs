@@ -65,7 +65,7 @@ struct Cause<'a> {
     signal: u32,
     ns: u64,
     requests: u64,
-    own: &'a [Frame],
+    own: &'a [(Vec<Frame>, u64)],
     last: &'a [Frame],
     /// (operation, ns)
     operations: Vec<(&'static str, u64)>,

@@ -152,9 +152,10 @@ impl Stacks {
         }
     }
 
-    fn most(&self) -> Option<(u64, i32)> {
-        let most = self.0.iter().max_by_key(|(.., ns)| *ns);
-        most.map(|(stack, pid, _)| (*stack, *pid))
+    /// Return the stacks, most ns first.
+    fn sorted(mut self) -> Vec<(u64, i32, u64)> {
+        self.0.sort_by_key(|(.., ns)| std::cmp::Reverse(*ns));
+        self.0
     }
 }
 
@@ -167,8 +168,9 @@ pub struct Found {
     pub cause: Cause,
     pub ns: u64,
     pub requests: u64,
-    /// Stacks, outermost frame first; empty if unknown.
-    pub own: Vec<Frame>,
+    /// Stacks of the waiting thread with their ns, most first; the most frequent of the last thread of the chain,
+    /// empty if unknown. Each has its outermost frame first.
+    pub own: Vec<(Vec<Frame>, u64)>,
     pub last: Vec<Frame>,
     /// Time by operation, in ns.
     pub operations: Vec<(Operation, u64)>,
@@ -453,7 +455,7 @@ impl<'a> Why<'a> {
         if let Some(how) = self.purposes.get(&key) {
             return *how;
         }
-        let frames = self.frames(Some((stack, pid)));
+        let frames = self.frames(stack, pid);
         let has = |is: fn(&str) -> bool| frames.iter().any(|(name, _, kernel)| *kernel && is(name));
         let how = if has(|name| name.starts_with("fuse_") && !name.starts_with("fuse_dev")) {
             How::Fuse
@@ -748,10 +750,7 @@ impl<'a> Why<'a> {
         }
     }
 
-    fn frames(&mut self, stack: Option<(u64, i32)>) -> Vec<Frame> {
-        let Some((stack, pid)) = stack else {
-            return Vec::new();
-        };
+    fn frames(&mut self, stack: u64, pid: i32) -> Vec<Frame> {
         let numbers = self.frames.of(stack, &self.spaces, pid);
         let name = |&number: &u32| {
             let (name, origin) = &self.frames.names[number as usize];
@@ -850,10 +849,18 @@ impl Listener for Why<'_> {
                 let comm = self.spaces.comm(cause.pid).unwrap_or("");
                 self.comms.insert(cause.pid, comm.to_owned());
             }
-            let (own, last) = match shown && cause.what == What::Slept && !cause.background {
-                true => (self.frames(sum.own.most()), self.frames(sum.last.most())),
-                false => (Vec::new(), Vec::new()),
-            };
+            let (mut own, mut last) = (Vec::new(), Vec::new());
+            if shown && cause.what == What::Slept && !cause.background {
+                let stacks = sum.own.sorted();
+                own.extend(
+                    stacks
+                        .into_iter()
+                        .map(|(stack, pid, ns)| (self.frames(stack, pid), ns)),
+                );
+                if let Some((stack, pid, _)) = sum.last.sorted().first() {
+                    last = self.frames(*stack, *pid);
+                }
+            }
             let places = cells.remove(&number).unwrap_or_default();
             let mut operations: Vec<(Operation, u64)> = Vec::new();
             for ((_, operation, _), count) in &places {
