@@ -50,9 +50,12 @@ def render(result: Sweep) -> Markup:
         parts += _relative(result)
         if result.laws:
             heading, *verdicts = sweep_text.laws(result)
-            sources = [law.source for law in result.laws]
-            cited = [(*row, source) for row, source in zip(verdicts, sources)]
-            parts += [tag("h3", "Laws"), table((*heading, "source"), cited, "<<>><<")]
+            cited = [
+                (join(row[0], tag("div", law.source, class_="detail")), *row[1:])
+                for row, law in zip(verdicts, result.laws)
+            ]
+            laws = tag("div", table(heading, cited, "<<>><"), class_="broad")
+            parts += [tag("h3", "Laws"), laws]
             parts += map(note, sweep_text.changes(result))
         parts += _published(result)
         parts.append(_plots(result, shown))
