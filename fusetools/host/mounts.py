@@ -64,7 +64,7 @@ class Daemon:
 
 
 class Own(NamedTuple):
-    """What /proc shows of a process's memory and mounts: cmdline, maps and mountinfo."""
+    """Texts of /proc about a process's memory and mounts."""
 
     cmdline: str
     maps: str
