@@ -14,7 +14,7 @@ fi
 shift
 # Copies of tests' mounts would live on in this namespace.
 awk '{ for (i = 7; $i != "-"; i++); if ($(i + 1) ~ /^fuse(blk)?($|[.])/) print $5 }' /proc/self/mountinfo |
-  tac | while read -r path; do umount -l "$(printf '%b' "$path")"; done
+  tac | while read -r path; do umount -lc "$(printf '%b' "$path")"; done
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 : >"$home/empty"
