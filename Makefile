@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-pure test-quick test-busy test-variants test-kernels test-arm64 test-faults test-kills test-leaks test-races test-snaps fuzz lint bench bench-instructions \
+.PHONY: help demo test test-pure test-quick test-busy test-variants test-kernels test-arm64 test-spark test-faults test-kills test-leaks test-races test-snaps fuzz lint bench bench-instructions \
   clean compiled install install-tests uninstall build samples packages site test-why
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make test-arm64     the Debian package for arm64, in a virtual machine'
 	@echo 'make test-variants  the variants of live tests that make test leaves out'
+	@echo 'make test-spark     fleet on Spark: installs it and Java, 400 MB'
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make test-races     what another user who renames all that root makes can reach, in N=1000 rounds'
@@ -131,6 +132,13 @@ test-variants: install-tests samples compiled $(VENV)/.tested
 
 test-kernels: install-tests samples compiled $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all $(AGAIN)
+
+# 400 MB, and Java.
+test-spark: install-tests $(VENV)/.tested
+	command -v java >/dev/null || $(if $(filter 0,$(shell id -u)),,sudo )apt-get install --yes default-jre-headless
+	$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
+	  print(p["options.extras_require"]["spark"])' | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
+	$(PY) -m pytest --quiet tests/unit/test_fleet.py -k spark
 
 test-arm64: install-tests
 	@tools/packages/build.sh aarch64-unknown-linux-gnu

@@ -324,7 +324,7 @@ def test_without_ibis(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(900)
 def test_spark_says_the_same(tmp_path: Path) -> None:
     """One session for all questions: its start takes longer than they do."""
-    pytest.importorskip("pyspark", reason="no pyspark: pip install 'fusetools-trace[spark]'")
+    pytest.importorskip("pyspark", reason="no pyspark: make test-spark runs it")
     if not shutil.which("java"):
         pytest.skip("no Java: apt-get install default-jre-headless")
     fleet_of.make(tmp_path, 3, 200)
