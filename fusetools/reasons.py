@@ -872,7 +872,8 @@ def _for_process(words: Words) -> str:
         other = f"{words['comm']} ({words.counted('processes', 'process', 'processes')})"
     else:
         other = "a child of its own"
-    return f"{_each(words)}; {_by_helper(words)} waits in {words['syscall']} for {other}"
+    call = f" in {words['syscall']}" if "syscall" in words else ""
+    return f"{_each(words)}; {_by_helper(words)} waits{call} for {other}"
 
 
 def _in_call(words: Words) -> str:

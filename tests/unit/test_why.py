@@ -328,6 +328,9 @@ def test_children_of_one_program_are_one_cause(rule: Any) -> None:
     reason = result.findings[0].reason
     assert reason.figures["processes"] == 60 and reason.subject["comm"] == "sh"
     assert "waits in read for sh (60 processes)" in reason.text and "pid" not in reason.subject
+    # In which call is not known where the recording began during it.
+    result = rule(causes=[cause("slept", 300 * MS, how="process", pid=1000)], comms=comms)
+    assert "waits for sh (pid 1000)" in result.findings[0].reason.text
     # Different programs have nothing in common.
     comms = [(PID, COMM), *((1000 + at, f"sh{at}") for at in range(60))]
     assert codes(rule(causes=several, comms=comms)) == []

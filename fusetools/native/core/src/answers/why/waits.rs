@@ -96,6 +96,8 @@ struct Note {
     halted: Option<How>,
     /// Connection that the thread made last: descriptor and peer.
     connected: Option<(u64, [u64; 3])>,
+    /// The recording began during it: the thread was asleep, ready or on a CPU.
+    unseen: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +123,7 @@ const NO_NOTE: Note = Note {
     uninterruptible: false,
     halted: None,
     connected: None,
+    unseen: false,
 };
 
 /// A wait that has ended: asleep from `from` to `woken`, then ready until `to`.
@@ -147,6 +150,11 @@ pub(super) struct Part {
     pub(super) taker: i32,
     pub(super) stack: (u64, i32),
     pub(super) last: (u64, i32),
+}
+
+/// Return whether a thread waited then.
+fn is_known(wait: &Wait<Note>) -> bool {
+    !wait.note.unseen || wait.waker.is_some()
 }
 
 impl Done {
@@ -252,6 +260,8 @@ enum Base {
     Stream,
     /// Changes the process's memory: waits for its lock.
     Memory,
+    /// Unknown: the recording began during it.
+    Unseen,
     Is(How),
 }
 
@@ -351,10 +361,14 @@ impl Threads {
                 self.tasks.remove(*tid);
                 let serves = self.servants.contains(pid);
                 if let Some(task) = self.task(*tid, *pid) {
-                    // It is ready to run, and has not run yet.
+                    // A new one is ready to run, and has not run yet. perf writes one at 0 for each thread that
+                    // there was before: only its wake-up shows that it was asleep.
                     task.is_off = serves;
+                    let unseen = *time == 0;
                     if serves {
-                        self.off.out(*pid, *tid, *time, 0, NO_NOTE);
+                        let state = if unseen { ABSENT } else { 0 };
+                        let note = Note { unseen, ..NO_NOTE };
+                        self.off.out(*pid, *tid, *time, state, note);
                     }
                 }
             }
@@ -462,6 +476,7 @@ impl Threads {
                 _ => None,
             },
             connected: task.connected,
+            unseen: false,
         };
         let pid = task.pid;
         self.off.out(pid, prev, ev.time, state, note);
@@ -476,7 +491,7 @@ impl Threads {
             return;
         };
         task.is_off = false;
-        let Some(wait) = self.off.on(tid, time) else {
+        let Some(wait) = self.off.on(tid, time).filter(is_known) else {
             return;
         };
         let taker = match before {
@@ -512,10 +527,13 @@ impl Threads {
             uninterruptible,
             halted,
             connected: made,
+            unseen,
         } = wait.note;
         let mut cause = Cause::new(What::Slept, ABSENT);
         cause.syscall = call.number;
         let base = match call.number {
+            // In whatever call it was: its waker is known.
+            ABSENT if unseen => Base::Unseen,
             ABSENT if uninterruptible => Base::Is(How::Page),
             ABSENT => Base::Is(How::Other),
             number => self.kind(number),
@@ -561,6 +579,10 @@ impl Threads {
                     Some(_) => How::Network,
                     None => How::Stream,
                 }
+            }
+            Base::Unseen => {
+                chained = true;
+                How::Other
             }
             Base::Is(How::FileLock) => {
                 chained = true;
@@ -709,7 +731,7 @@ impl Threads {
     pub(super) fn waits(&mut self, tid: i32, from: u64, to: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         let open = self.off.open(tid).cloned();
-        if let Some(mut wait) = open.filter(|wait| wait.from < to) {
+        if let Some(mut wait) = open.filter(|wait| wait.from < to && is_known(wait)) {
             wait.to = to;
             parts.push(self.done(&wait, 0).part(from, to));
         }
@@ -969,6 +991,46 @@ mod tests {
             (parts[0].blocked, cause.lock, cause.helper),
             (920, ABSENT, false)
         );
+    }
+
+    /// As perf writes it for each thread that there is when the recording begins.
+    const THERE_BEFORE: Side = Side::Fork {
+        time: 0,
+        pid: 500,
+        tid: 510,
+        ppid: 500,
+        ptid: 500,
+    };
+
+    #[test]
+    fn a_thread_that_slept_when_the_recording_began_lacks_no_cpu_until_it_is_woken() {
+        let mut script = Script::new();
+        script.0.side(&THERE_BEFORE);
+        // 510 reads from a pipe of process 900; 501 waits for 510.
+        script
+            .enters(60, 501, FUTEX, LOCK, 0)
+            .switch(70, 501, SLEEPS, 0)
+            .wakes(970, 900, 510)
+            .switch(980, 901, SLEEPS, 510)
+            .wakes(990, 510, 501)
+            .switch(1000, 510, SLEEPS, 501);
+        let parts = script.0.waits(510, 0, 980);
+        assert_eq!((parts[0].blocked, parts[0].runnable), (970, 10));
+        let parts = script.0.waits(501, 60, 2000);
+        let cause = script.0.cause(parts[0].cause);
+        assert_eq!(
+            (cause.what, cause.how, cause.pid, cause.helper),
+            (What::Slept, How::Process, 900, true)
+        );
+    }
+
+    #[test]
+    fn a_thread_that_ran_when_the_recording_began_waited_for_nothing() {
+        let mut script = Script::new();
+        script.0.side(&THERE_BEFORE);
+        assert!(script.0.waits(510, 0, 980).is_empty());
+        script.switch(980, 510, SLEEPS, 0);
+        assert!(script.0.waits(510, 0, 980).is_empty());
     }
 
     #[test]
