@@ -246,7 +246,7 @@ pub fn why<'py>(
         comms: why
             .comms
             .iter()
-            .map(|(pid, comm)| (*pid, &**comm))
+            .map(|(pid, (comm, _))| (*pid, &**comm))
             .collect(),
         nodes: why
             .nodes

@@ -239,8 +239,8 @@ pub struct Why<'a> {
     /// Threads that served, and callers that waited for one, by connection.
     pub threads: FxHashSet<(u64, i32)>,
     pub waiters: FxHashSet<(u64, i32)>,
-    /// Names of processes.
-    pub comms: FxHashMap<i32, String>,
+    /// Names of processes, each with its lead in ns over other names (`name`).
+    pub comms: FxHashMap<i32, (String, u64)>,
     /// Files by number, with their path and connection.
     pub nodes: Vec<(u64, Option<Path>)>,
     pub found: Vec<Found>,
@@ -699,9 +699,7 @@ impl<'a> Why<'a> {
                 .entry((operation, story.error, false))
                 .or_default());
         }
-        if !self.comms.contains_key(&story.pid) && self.comms.len() < MOST_NODES {
-            self.comms.insert(story.pid, known.comm().to_owned());
-        }
+        self.name(story.pid, known.comm(), ns);
         self.processes.add(story.pid, ns);
         self.of_process.add((story.pid, operation, node), ns);
         self.lists_or_listed(story, node, ns);
@@ -747,6 +745,19 @@ impl<'a> Why<'a> {
                 self.listed.ns += ns;
             }
             _ => {}
+        }
+    }
+
+    /// Name a process that waited for `ns`. Where its name changes, by execve(2) or by threads of their own names, the one
+    /// with more than half of the time stays: a majority vote.
+    fn name(&mut self, pid: i32, comm: &str, ns: u64) {
+        let room = self.comms.len() < MOST_NODES;
+        match self.comms.get_mut(&pid) {
+            Some((name, lead)) if name == comm => *lead = lead.saturating_add(ns),
+            Some((_, lead)) if ns <= *lead => *lead -= ns,
+            Some(named) => *named = (comm.to_owned(), ns - named.1),
+            None if room => drop(self.comms.insert(pid, (comm.to_owned(), ns))),
+            None => {}
         }
     }
 
@@ -821,10 +832,7 @@ impl Listener for Why<'_> {
             sum.ns = sum.ns.saturating_add(ns);
             sum.requests += 1;
             self.cause_callers.add((number, call.pid), ns);
-            if self.comms.len() < MOST_NODES {
-                let names = self.comms.entry(call.pid);
-                names.or_insert_with(|| comm.to_owned());
-            }
+            self.name(call.pid, comm, ns);
         }
     }
 
@@ -847,7 +855,7 @@ impl Listener for Why<'_> {
             let shown = self.found.len() < MOST_SHOWN;
             if cause.pid > 0 && !self.comms.contains_key(&cause.pid) {
                 let comm = self.spaces.comm(cause.pid).unwrap_or("");
-                self.comms.insert(cause.pid, comm.to_owned());
+                self.comms.insert(cause.pid, (comm.to_owned(), 0));
             }
             let (mut own, mut last) = (Vec::new(), Vec::new());
             if shown && cause.what == What::Slept && !cause.background {
@@ -902,18 +910,38 @@ mod tests {
 
     const CLOCK_NANOSLEEP: u64 = 230;
 
-    /// Return the ns of each kind of cause, of a request that 500 read at 100 and whose callback it entered at 110; 501
-    /// sleeps in clock_nanosleep from 200 to 280, and answers at 300. 500 sleeps in read from 150 on.
-    fn divided(handed: bool, returns: u64) -> Vec<(What, u64, u64)> {
+    fn demo() -> Reader {
         let root = FilePath::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
-        let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
-        let mut why = Why::new(
-            &reader,
+        Reader::open(&root.join("samples/recordings/demo.data")).unwrap()
+    }
+
+    fn empty(reader: &Reader) -> Why<'_> {
+        Why::new(
+            reader,
             [500].into_iter(),
             Gone::default(),
             Cost::default(),
             u64::MAX,
-        );
+        )
+    }
+
+    #[test]
+    fn a_process_has_the_name_under_which_it_waited_most() {
+        let reader = demo();
+        let mut why = empty(&reader);
+        why.name(7, "sh", 20);
+        why.name(7, "cat", 30);
+        why.name(7, "cat", 40);
+        assert_eq!(why.comms[&7].0, "cat");
+        why.name(7, "sh", 10);
+        assert_eq!(why.comms[&7].0, "cat");
+    }
+
+    /// Return the ns of each kind of cause, of a request that 500 read at 100 and whose callback it entered at 110; 501
+    /// sleeps in clock_nanosleep from 200 to 280, and answers at 300. 500 sleeps in read from 150 on.
+    fn divided(handed: bool, returns: u64) -> Vec<(What, u64, u64)> {
+        let reader = demo();
+        let mut why = empty(&reader);
         let mut event = |time, tid, role, v| {
             let (pid, kind, cpu) = (500, 0, 0);
             why.event(
