@@ -774,8 +774,12 @@ def _kept(words: Words) -> str:
     return f"{reader} had read and not answered"
 
 
-def _under(words: Words) -> str:
-    return f" under {words['function']}{_part_of(words)}" if "function" in words else ""
+def _under(words: Words, of: str = "") -> str:
+    """Return the function in which a thread waits: of the helper, the daemon's other thread, where
+    there is one. ``of``: the word that holds the function."""
+    of = of or ("helper" if "helper" in words else "function")
+    part = _part_of(words) if of == "function" else ""
+    return f" under {words[of]}{part}" if of in words else ""
 
 
 def _part_of(words: Words) -> str:
@@ -791,7 +795,8 @@ def _began(words: Words) -> str:
 def _by_helper(words: Words) -> str:
     """Return who waits: the daemon, or one of its threads for which the others wait."""
     if "helper" in words:
-        return f"{words['daemon']} waits for another of its threads{_began(words)}, which"
+        own = _under(words, "function")
+        return f"{words['daemon']} waits{own} for another of its threads{_began(words)}, which"
     return words["daemon"]
 
 
@@ -1352,8 +1357,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.DAEMON_THREAD_BUSY: (
         _of_time,
         lambda words: (
-            f"{_each(words)}; {words['daemon']} waits for another of its threads, which is on a "
-            f"CPU{_under(words)}"
+            f"{_each(words)}; {words['daemon']} waits{_under(words, 'function')} for another of "
+            f"its threads{_began(words)}, which is on a CPU{_under(words, 'helper')}"
         ),
     ),
     Code.DAEMON_HALTED: (
