@@ -65,10 +65,6 @@ _LARGER = {
     "write": "write larger blocks, or through a writeback cache (without O_DIRECT, O_SYNC and "
     "direct_io)",
 }
-# Recordings that show more of a cause
-_ALSO = {
-    Code.DAEMON_WAITS_FOR_FUSE: "record the mount below, too: a second --mount shows its cause"
-}
 _FEW = 3  # names and callers in a sentence
 _WHOLE = 0.9  # share of a finding's time that must be in the place that it names
 
@@ -199,16 +195,22 @@ def _digest(source: Source, filters: Filters) -> Digest:
         query.probes = source.with_stacks(source.catalogue.named())
     long = int(threshold(Code.DAEMON_CPU.value, "least_ns_each"))
     answer, facts = query(core.native.why, filters, long)
-    return Digest(source, query, answer, source.with_missing_detail(facts))
+    return Digest(source, query, answer, source.with_missing_detail(facts), filters)
 
 
 class Digest:
     """The core's answer, and what the rules ask of it."""
 
     def __init__(
-        self, source: Source, query: RequestQuery, answer: core.native.Why, facts: Facts
+        self,
+        source: Source,
+        query: RequestQuery,
+        answer: core.native.Why,
+        facts: Facts,
+        filters: Filters,
     ) -> None:
         self.source, self.query, self.answer, self.facts = source, query, answer, facts
+        self.filters = filters
         self.requests, self.total = answer["waited"]
         self.causes = [cause for cause in answer["causes"] if not cause["background"]]
         self.limited: list[core.native.Cause] = []
@@ -594,6 +596,15 @@ class Digest:
             if kind == name and operation in operations and pid not in self.hammering
         )
 
+    def with_below(self) -> str:
+        """Return what shows the causes of a mount below, whose caller is a daemon."""
+        if self.filters.callers and len(self.query.names.mounts) > 1:
+            return (
+                f"{self.command('why')}   (of all callers and mounts: the daemon's own requests, "
+                "to the mount below, are not selected)"
+            )
+        return "record the mount below, too: a second --mount shows its cause"
+
     def command(self, name: str, *words: str) -> str:
         """Return a command about this recording."""
         path = str(self.source.path)
@@ -722,7 +733,7 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             callers=digest.callers_of(group.causes),
             fix=_read_ahead(digest, connection, place.operation)
             or _fewer(digest, most, place, figures)
-            or _ALSO.get(code, ""),
+            or (digest.with_below() if code == Code.DAEMON_WAITS_FOR_FUSE else ""),
             sure="measured" if sure else "inferred",
             more=digest.command("slow", *words),
         )

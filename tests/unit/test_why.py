@@ -156,7 +156,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
     """rule(part=value …) returns the findings if the core's answer has these parts."""
     first, last = 0, 2_000 * MS
 
-    def found(seconds: float = 2.0, **parts: Any) -> Why:
+    def found(seconds: float = 2.0, filters: Filters | None = None, **parts: Any) -> Why:
         answer = copy.deepcopy(EMPTY)
         base = {"first": first, "last": last, "lost": 0, "throttled": 0, "warnings": []}
         answer.update(base, **parts)
@@ -169,7 +169,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             files=FILES.pop() if FILES else (),
             missing=MISSING.pop() if MISSING else (),
         )
-        return recording.why()
+        return recording.why(filters) if filters else recording.why()
 
     return found
 
@@ -438,6 +438,12 @@ def test_the_lowest_mount_is_to_blame(rule: Any) -> None:
     result = rule(causes=[wait])
     assert codes(result) == ["daemon_waits_for_fuse"] and result.waited_ns == 1000 * MS
     assert "a second --mount" in result.findings[0].reason.fix
+    # It is recorded, and left out: its caller is the daemon above.
+    MOUNTS.append(
+        tuple(fusetools.session.TracedMount(f"/{n}", n, daemon_pid=pid) for n, pid in mounts)
+    )
+    result = rule(causes=[wait], filters=fusetools.Filters(comms=("cat",)))
+    assert result.findings[0].reason.fix.startswith("fusetools why -i ")
 
 
 def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
