@@ -231,7 +231,7 @@ class Source:
         mounts = self._mounts()
         also = {other: mount.path for mount in self.session.mounts for other in mount.also}
         names = {**also, **{name: name for name in mounts}}
-        for name in (path, os.path.normpath(path)):
+        for name in (path, os.path.normpath(path), os.path.abspath(path)):
             if name in names:
                 return names[name]
         if not mounts:

@@ -109,7 +109,7 @@ def test_the_issues_shape(run: Invoke) -> None:
             assert {"name", "mean_ns", "p50_ns", "p99_ns", "share"} <= s.keys()
 
 
-def test_filters(run: Invoke) -> None:
+def test_filters(run: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = fusetools.open(DEMO)
     everything = recording.stages("lookup").operations[0]
     middle = int(recording.counts().facts.seconds / 2 * 1e9)
@@ -124,6 +124,8 @@ def test_filters(run: Invoke) -> None:
     assert (
         recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == whole
     )
+    monkeypatch.chdir("/")
+    assert recording.stages(filters=Filters(mounts=("mnt/sample",))).facts.requests.matched == whole
     # A bind mount.
     kept = recording._source.session
     mounts = tuple(replace(mount, also=("/bind",)) for mount in kept.mounts)
