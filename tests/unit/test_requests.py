@@ -138,6 +138,12 @@ def test_slow_shows_requests_that_are_alike_once() -> None:
     many = tuple(replace(one, unique=n) for n in range(1, 11))
     text = slow_text(replace(plain_answer, requests=many, calls=()))
     assert "and 9 alike, 9.00 ms: requests 2, 3, 4, 5, 6, …" in text
+    # With several mounts, each request's is shown.
+    assert "on /a, at " not in text
+    facts = replace(plain_answer.facts, mounts=("/a", "/b"))
+    one = replace(one, mount="/a")
+    text = slow_text(replace(plain_answer, requests=(one,), calls=(), facts=facts))
+    assert "on /a, at " in text
 
 
 def test_slow_shows_system_calls_that_are_alike_once() -> None:

@@ -16,7 +16,8 @@ def render(result: Slowest) -> Markup:
     if not result.requests:
         return tag("p", "No requests.")
     longest = max(map(_whole, result.requests)) or 1
-    rows = [_group(group, longest) for group in result.alike()]
+    several = len(result.facts.mounts) > 1
+    rows = [_group(group, longest, several) for group in result.alike()]
     parts = [
         tag("ol", rows, class_="slowest"),
         stage_legend({name for r in result.requests for name, _ in r.stages}, words_text.short),
@@ -26,8 +27,8 @@ def render(result: Slowest) -> Markup:
     return join(parts)
 
 
-def _group(group: list[Request], longest: int) -> Markup:
-    first, *more = [_slow(r, longest) for r in group]
+def _group(group: list[Request], longest: int, several: bool) -> Markup:
+    first, *more = [_slow(r, longest, several) for r in group]
     if not more:
         return tag("li", first)
     summary = tag("summary", slow_text.alike([r.duration_ns for r in group[1:]]))
@@ -35,13 +36,13 @@ def _group(group: list[Request], longest: int) -> Markup:
     return tag("li", first, tag("details", summary, alike))
 
 
-def _slow(r: Request, longest: int) -> Markup:
+def _slow(r: Request, longest: int, several: bool) -> Markup:
     whole = _whole(r) or 1
     parts = []
     for name, ns in r.stages:
         label = f"{words_text.short(name)} {duration(ns)}"
         parts.append(Part(ns / whole, colour(name), letters(name), label))
-    details = [", ".join(parts) for parts in slow_text.details(r) if parts]
+    details = [", ".join(parts) for parts in slow_text.details(r, several) if parts]
     what = slow_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
     head = tag(

@@ -31,7 +31,7 @@ def render(result: Slowest) -> str:
     if result.requests:
         output.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
     for first, *more in result.alike():
-        output += [*_slow(first, wide), *_alike(more)]
+        output += [*_slow(first, wide, len(result.facts.mounts) > 1), *_alike(more)]
     output += _calls(result.alike_calls())
     output += ["" if output else "no requests", *footer(result.facts)]
     output += names_guessed(result.guessed, result.requests)
@@ -84,17 +84,18 @@ def _alike(requests: Sequence[Request]) -> list[str]:
     return wrapped([alike([r.duration_ns for r in requests]) + named], " " * 11)
 
 
-def _slow(r: Request, wide: int) -> list[str]:
+def _slow(r: Request, wide: int, several: bool) -> list[str]:
     room = width() - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
     output = [f"{duration(r.duration_ns):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
-    for parts in details(r):
+    for parts in details(r, several):
         output += wrapped(parts, " " * 11)
     return output
 
 
-def details(r: Request) -> list[list[str]]:
-    """Return a request's start and caller, its stages, and the daemon's system calls for it."""
+def details(r: Request, several: bool = False) -> list[list[str]]:
+    """Return a request's start and caller, its stages, and the daemon's system calls for it; its
+    mount, too, where there are ``several``."""
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
@@ -106,8 +107,10 @@ def details(r: Request) -> list[list[str]]:
         calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
         calls += _on(r.meanwhile.files) if r.meanwhile else []
     host = f"on {printable(r.host)}" if r.host else ""
+    mount = f"on {printable(str(r.mount))}" if several and r.mount else ""
     about = [
         host,
+        mount,
         f"at {r.start_ns / 1e9:.6f} s",
         by + where,
         amount(r),

@@ -70,4 +70,9 @@ def _assumed(result: WhatIf) -> str:
             "; it has more threads if it needs them and none lacked one when recorded (threads=N: "
             "so many); the kernel reads ahead as recorded (congestion_threshold stays)"
         )
+    else:
+        assumed += (
+            "; waits for pages that asynchronous reads bring are left out (max_background=N "
+            "counts them)"
+        )
     return assumed
