@@ -1505,8 +1505,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.DISCONNECTED: (
         lambda words: f"{words.counted('calls', 'system call')} failed with ENOTCONN",
         lambda words: (
-            f"the connection of {words.get('path', 'a mount')} is gone: its daemon has ended, or "
-            "the mount was aborted"
+            f"the connection of {words['path']} was gone until pid {words['follower']} answered "
+            "there: the daemon before it had ended"
+            if "follower" in words
+            else f"the connection of {words.get('path', 'a mount')} is gone: its daemon has ended, "
+            "or the mount was aborted"
         ),
     ),
     Code.UNANSWERED: (

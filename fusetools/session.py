@@ -66,7 +66,8 @@ class TracedMount:
     ``servers``: further processes that had the connection open; ``program`` and ``library``: file
     names of the daemon's program and of its libfuse; ``options``: its options about threads;
     ``parses``: it takes libfuse's own options; ``priority``: "nice 19", "SCHED_IDLE" or
-    "SCHED_BATCH" if its daemon yields to others on a CPU, else ""."""
+    "SCHED_BATCH" if its daemon yields to others on a CPU, else ""; ``follower``: the process that
+    answers on the path since the daemon ended."""
 
     path: str
     connection: int | None = None
@@ -83,6 +84,7 @@ class TracedMount:
     parses: bool = False
     priority: str = ""
     also: tuple[str, ...] = ()
+    follower: int | None = None
 
 
 @dataclass(frozen=True)
@@ -440,6 +442,7 @@ def _mount(row: Row) -> TracedMount:
         options=tuple(filter(None, map(_text, _list(row.get("options"))))),
         parses=row.get("parses") is True,
         priority=_text(row.get("priority")),
+        follower=_pid(row.get("follower")),
     )
 
 

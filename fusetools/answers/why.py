@@ -1370,13 +1370,20 @@ def _disconnected(digest: Digest) -> Iterator[Finding]:
     calls = digest.answer["disconnected"]
     if not calls:
         return
-    paths = [mount.path for mount in digest.source.session.mounts]
-    fix = f"umount -l {shlex.quote(paths[0])}   (and mount it again)" if len(paths) == 1 else ""
+    subject: dict[str, Value] = {"path": ""}
+    fix, mounts = "", digest.source.session.mounts
+    if len(mounts) == 1:
+        (mount,) = mounts
+        subject["path"] = mount.path
+        if mount.follower is not None:
+            subject["follower"] = mount.follower
+        else:
+            fix = f"umount -l {shlex.quote(mount.path)}   (and mount it again)"
     yield _finding(
         digest,
         Code.DISCONNECTED,
         0,
-        {"path": paths[0] if len(paths) == 1 else ""},
+        subject,
         {"calls": calls},
         fix=fix,
         more=digest.command("errors"),

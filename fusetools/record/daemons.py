@@ -22,7 +22,8 @@ class Daemons:
     """The daemons of a job's mounts, read when this is made.
 
     ``started``: their start times by pid; ``maps``: their code; ``stopped``: those that a signal
-    had stopped at the recording's end.
+    had stopped at the recording's end; ``followers``: the process that serves a path since its
+    daemon ended.
     """
 
     def __init__(self, job: Job) -> None:
@@ -33,6 +34,7 @@ class Daemons:
         self.maps: list[Mapped] = []
         self.quotas: dict[str, throttling.Quota] = {}
         self.stopped: set[int] = set()
+        self.followers: dict[str, int] = {}
         files = Files(Path("/"))
         for mount in (target.mount for target in job.plan.targets):
             if mount.daemon_pid is not None:
@@ -68,7 +70,8 @@ class Daemons:
         now = {mount.path: mount.daemon_pid for mount in mounts}
         for mount in (target.mount for target in self.job.plan.targets):
             pid = now.get(mount.path)
-            if mount.daemon_pid in ended and pid not in (None, mount.daemon_pid):
+            if mount.daemon_pid in ended and pid is not None and pid != mount.daemon_pid:
+                self.followers[mount.path] = pid
                 yield f"pid {pid} answers {mount.path} since: its callbacks were not recorded"
 
     def peers(self) -> Iterator[Peer]:

@@ -430,7 +430,8 @@ class Finisher:
             workload_pid=self.recorded.callers[0] if self.recorded.callers else None,
             descendants=self.recorded.callers[1:],
             mounts=tuple(
-                _mount(target, self.limits, self.priorities) for target in self.job.plan.targets
+                _mount(target, self.limits, self.priorities, self.recorded.daemons.followers)
+                for target in self.job.plan.targets
             ),
             probes=tuple(
                 RecordedProbe(p.event, p.layer, p.function, p.operation, p.role, p.address)
@@ -585,7 +586,10 @@ class Finisher:
 
 
 def _mount(
-    target: Target, limits: Mapping[int, Mapping[str, int]], priorities: Mapping[int, str]
+    target: Target,
+    limits: Mapping[int, Mapping[str, int]],
+    priorities: Mapping[int, str],
+    followers: Mapping[str, int],
 ) -> TracedMount:
     mount = target.mount
     files = [os.path.basename(library.path) for library in mount.libraries]
@@ -606,4 +610,5 @@ def _mount(
         options=mount.options,
         parses=any(re.match("fuse_(main|parse_cmdline|setup)", name) for name in imports),
         priority=priorities.get(mount.daemon_pid or 0, ""),
+        follower=followers.get(mount.path),
     )

@@ -855,6 +855,16 @@ def test_a_mount_without_its_daemon_comes_first(rule: Any) -> None:
     found = rule(disconnected=3, waited=(0, 0))
     assert codes(found) == ["disconnected"]
     assert "3 system calls failed with ENOTCONN" in found.findings[0].reason.text
+    MOUNTS.append((fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON),))
+    assert rule(disconnected=3).findings[0].reason.fix.startswith("umount -l /mnt ")
+
+
+def test_a_mount_that_another_daemon_serves_since_is_left_mounted(rule: Any) -> None:
+    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, follower=DAEMON + 1)
+    MOUNTS.append((mount,))
+    reason = rule(disconnected=3).findings[0].reason
+    assert f"/mnt was gone until pid {DAEMON + 1} answered there" in reason.text
+    assert reason.fix == ""
 
 
 @pytest.mark.parametrize("fate", _UNANSWERED)
