@@ -1283,13 +1283,19 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
     ns = min(ns, digest.needless("needed", ["lookup"])[1])
     if not digest.counts(code, ns):
         return
+    fix = "let the daemon answer readdirplus, so that a list brings its entries' attributes"
+    if "readdirplus" in digest.operations:
+        fix = (
+            "let the daemon's readdirplus, which it answers, fill in the entries' attributes, with "
+            "timeouts longer than the list takes"
+        )
     yield _finding(
         digest,
         code,
         ns,
         {},
         {"lists": lists, "requests": requests, "each": round(requests / lists, 1)},
-        fix="let the daemon answer readdirplus, so that a list brings its entries' attributes",
+        fix=fix,
         more=digest.command("stages", "lookup"),
     )
 

@@ -816,7 +816,13 @@ def test_metadata_for_each_write(rule: Any) -> None:
 
 def test_lookups_of_a_list(rule: Any) -> None:
     classes = [("needed", "lookup", PID, 500, 300 * MS)]
-    assert codes(rule(listed=(5, (500, 300 * MS, 0)), classes=classes)) == ["stat_for_each_entry"]
+    found = rule(listed=(5, (500, 300 * MS, 0)), classes=classes)
+    assert codes(found) == ["stat_for_each_entry"]
+    assert found.findings[0].reason.fix.startswith("let the daemon answer readdirplus, so that")
+    # It does: its entries lack attributes, or are no longer valid when they are used.
+    plus = [("readdirplus", (5, 10 * MS, 5))]
+    found = rule(listed=(5, (500, 300 * MS, 0)), classes=classes, operations=plus)
+    assert "readdirplus, which it answers" in found.findings[0].reason.fix
     assert codes(rule(listed=(400, (500, 300 * MS, 0)), classes=classes)) == []
 
 
