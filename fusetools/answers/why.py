@@ -600,13 +600,17 @@ class Digest:
         """Return what shows the causes of a mount below, whose caller is a daemon."""
         if self.filters.callers and len(self.query.names.mounts) > 1:
             return (
-                f"{self.command('why')}   (of all callers and mounts: the daemon's own requests, "
+                f"{self._command('why')}   (of all callers and mounts: the daemon's own requests, "
                 "to the mount below, are not selected)"
             )
         return "record the mount below, too: a second --mount shows its cause"
 
     def command(self, name: str, *words: str) -> str:
-        """Return a command about this recording."""
+        """Return a command about the same part of this recording."""
+        selected = [] if "--pid" in words else self.filters.options
+        return self._command(name, *selected, *words)
+
+    def _command(self, name: str, *words: str) -> str:
         path = str(self.source.path)
         given = [] if path == "perf.data" else ["-i", path]
         return shlex.join(["fusetools", name, *given, *words])

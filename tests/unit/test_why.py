@@ -442,8 +442,10 @@ def test_the_lowest_mount_is_to_blame(rule: Any) -> None:
     MOUNTS.append(
         tuple(fusetools.session.TracedMount(f"/{n}", n, daemon_pid=pid) for n, pid in mounts)
     )
-    result = rule(causes=[wait], filters=fusetools.Filters(comms=("cat",)))
+    result = rule(causes=[wait], filters=Filters(comms=("cat",), start_ns=20 * MS))
     assert result.findings[0].reason.fix.startswith("fusetools why -i ")
+    assert "--comm" not in result.findings[0].reason.fix
+    assert " --comm cat --from 0.02 " in result.findings[0].more
 
 
 def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
