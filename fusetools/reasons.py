@@ -1486,7 +1486,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.STAT_FOR_EACH_ENTRY: (
         "{time_share} of the callers' waiting is lookup of each entry of a listed directory",
-        lambda words: f"{words['each']} for each of {words.counted('lists', 'list')}",
+        lambda words: f"{words['each']} for each of {words.counted('lists', 'readdir request')}",
     ),
     Code.ERRORS_FREQUENT: (
         lambda words: (
