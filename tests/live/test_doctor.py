@@ -266,8 +266,7 @@ def test_doctor_output(sample_mount: Mounter) -> None:
     long = [line for line in done.stdout.splitlines() if len(line) > 80]
     # A path and a command that users copy are not wrapped.
     copied = ("/", "fix: ")
-    said = [one for one in long if not one.strip().startswith(copied) and "echo N" not in one]
-    assert said == []
+    assert not [one for one in long if not one.strip().startswith(copied) and "echo N" not in one]
 
 
 def test_a_stripped_client(sample_mount: Mounter) -> None:
