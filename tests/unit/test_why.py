@@ -867,6 +867,14 @@ def test_a_mount_without_its_daemon_comes_first(rule: Any) -> None:
     assert rule(disconnected=3).findings[0].reason.fix.startswith("umount -l /mnt ")
 
 
+def test_requests_from_before_the_recording(rule: Any) -> None:
+    """No request of the recording shows it."""
+    subject = {"path": "/mnt", "callers": ("cat (pid 9)",)}
+    MISSING.append((Reason(Code.ALREADY_WAITING, subject, {"callers": 1}, "", "request"),))
+    text = " ".join(render(rule(waited=(0, 0))).split())
+    assert text.startswith("no requests that a caller waited for") and "on /mnt already" in text
+
+
 def test_a_mount_that_another_daemon_serves_since_is_left_mounted(rule: Any) -> None:
     mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, follower=DAEMON + 1)
     MOUNTS.append((mount,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusetools.figures import duration, plural, share
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, ways_out
+from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import lines, prose
 from fusetools.results.why import Finding, Why
 
@@ -17,7 +17,7 @@ def render(result: Why) -> str:
     for reason in result.unknown:
         output += ["", *prose(f"cannot be known: {printable(reason.text)}", rest="  ")]
         output += ways_out(reason.fix, "  ")
-    return lines([*output, "", *footer(result.facts)])
+    return lines([*output, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 
 def findings(result: Why) -> list[str]:
