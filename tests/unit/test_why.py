@@ -869,7 +869,7 @@ def test_a_mount_without_its_daemon_comes_first(rule: Any) -> None:
 
 def test_requests_from_before_the_recording(rule: Any) -> None:
     """No request of the recording shows it."""
-    subject = {"path": "/mnt", "callers": ("cat (pid 9)",)}
+    subject: dict[str, Value] = {"path": "/mnt", "callers": ("cat (pid 9)",)}
     MISSING.append((Reason(Code.ALREADY_WAITING, subject, {"callers": 1}, "", "request"),))
     text = " ".join(render(rule(waited=(0, 0))).split())
     assert text.startswith("no requests that a caller waited for") and "on /mnt already" in text
