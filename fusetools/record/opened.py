@@ -111,7 +111,7 @@ class _Daemons(daemons.Daemons):
     def __init__(self, pids: Sequence[int], gone: Sequence[int], maps: list[daemons.Mapped]):
         self.started = dict.fromkeys(pids, 0)
         self.gone = frozenset(gone)
-        self.sockets, self.opened, self.quotas = {}, {}, {}
+        self.sockets, self.opened, self.quotas, self.followers = {}, {}, {}, {}
         self.stopped = set()
         self.maps = maps
 
