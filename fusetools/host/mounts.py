@@ -26,6 +26,7 @@ from fusetools.host.processes import (
     comm,
     could_serve,
     fuse_connections,
+    open_files,
     patiently,
     reads_requests,
     shows_connections,
@@ -105,6 +106,11 @@ def read_mounts(
         return paths is None or any(mount.holds(path) for path in paths)
 
     return tuple(_with_daemon(files, m, daemons, named, wanted(m)) for m in mounts)
+
+
+def answering(files: Files) -> dict[str, int | None]:
+    """Return the process that answers each mount now, by the mount's path."""
+    return {mount.path: mount.daemon_pid for mount in read_mounts(files, open_files(files), [])}
 
 
 def all_namespaces(files: Files) -> list[Mount]:

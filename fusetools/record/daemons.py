@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fusetools.host.facts import Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import OpenFile, files_of, read_mounts
-from fusetools.host.processes import code, open_files, read_stat, started
+from fusetools.host.mounts import OpenFile, answering, files_of
+from fusetools.host.processes import code, read_stat, started
 from fusetools.host.sockets import of_process, peers
 from fusetools.record import throttling
 from fusetools.record.job import Job
@@ -27,14 +27,8 @@ class Daemons:
     """
 
     def __init__(self, job: Job) -> None:
+        self._begin()
         self.job = job
-        self.started: dict[int, int | None] = {}
-        self.sockets: dict[int, dict[int, int]] = {}  # fd -> inode
-        self.opened: dict[int, dict[int, OpenFile]] = {}
-        self.maps: list[Mapped] = []
-        self.quotas: dict[str, throttling.Quota] = {}
-        self.stopped: set[int] = set()
-        self.followers: dict[str, int] = {}
         files = Files(Path("/"))
         for mount in (target.mount for target in job.plan.targets):
             if mount.daemon_pid is not None:
@@ -45,9 +39,20 @@ class Daemons:
         for pid in self.started:
             self.quotas.update(throttling.quotas(files, pid))
 
+    def _begin(self) -> None:
+        """Begin with nothing known of any daemon."""
+        self.started: dict[int, int | None] = {}
+        self.sockets: dict[int, dict[int, int]] = {}  # fd -> inode
+        self.opened: dict[int, dict[int, OpenFile]] = {}
+        self.maps: list[Mapped] = []
+        self.quotas: dict[str, throttling.Quota] = {}
+        self.stopped: set[int] = set()
+        self.followers: dict[str, int] = {}
+
     def lives(self, pid: int) -> bool:
         """Return whether a daemon has not ended."""
-        return started(pid) is not None and started(pid) == self.started.get(pid)
+        now = started(pid)
+        return now is not None and now == self.started.get(pid)
 
     def check(self) -> None:
         """Warn of those that have ended, or are stopped."""
@@ -66,8 +71,7 @@ class Daemons:
 
     def _followers(self, files: Files, ended: set[int]) -> Iterator[str]:
         """Yield a warning for each mount that another process serves since its daemon ended."""
-        mounts = read_mounts(files, open_files(files), [])
-        now = {mount.path: mount.daemon_pid for mount in mounts}
+        now = answering(files)
         for mount in (target.mount for target in self.job.plan.targets):
             pid = now.get(mount.path)
             if mount.daemon_pid in ended and pid is not None and pid != mount.daemon_pid:

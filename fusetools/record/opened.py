@@ -109,10 +109,9 @@ class _Daemons(daemons.Daemons):
     """The daemons, as the script saw them."""
 
     def __init__(self, pids: Sequence[int], gone: Sequence[int], maps: list[daemons.Mapped]):
+        self._begin()
         self.started = dict.fromkeys(pids, 0)
         self.gone = frozenset(gone)
-        self.sockets, self.opened, self.quotas, self.followers = {}, {}, {}, {}
-        self.stopped = set()
         self.maps = maps
 
     def lives(self, pid: int) -> bool:

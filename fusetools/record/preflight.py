@@ -18,12 +18,11 @@ from fusetools.host.asuser import as_user, exists, may_read_memory
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files, command_problem
-from fusetools.host.mounts import read_mounts, with_daemon
+from fusetools.host.mounts import answering, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import (
     fuse_connections,
     fuse_descriptors,
-    open_files,
     shows_connections,
     started,
     thread_comms,
@@ -148,11 +147,9 @@ def check_daemons(plan: ProbePlan, user: User | None) -> None:
 
 def check_alive(plan: ProbePlan) -> None:
     """Raise Error if the daemon of a mount has ended, and no other process serves the mount."""
-    mounts = [target.mount for target in plan.targets]
-    for mount in mounts:
+    for mount in (target.mount for target in plan.targets):
         if mount.daemon_pid is not None and started(mount.daemon_pid) is None:
-            files = Files(Path("/"))
-            now = {each.path: each.daemon_pid for each in read_mounts(files, open_files(files), [])}
+            now = answering(Files(Path("/")))
             if now.get(mount.path) in (None, mount.daemon_pid):
                 raise _ended(mount)
 
