@@ -49,12 +49,14 @@ $(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
 	@tools/build.sh $(VENV)
 	@touch $@
 
-# The extras `test`, `lint` and `docs`, without building fusetools again.
+# What these extras of setup.cfg need, without building fusetools again.
+install-extras = $(PY) -c 'import configparser, sys; p = configparser.ConfigParser(); p.read("setup.cfg"); \
+  print(*(p["options.extras_require"][name] for name in sys.argv[1:]))' $(1) \
+  | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
+
 $(VENV)/.tested: $(VENV)/.built setup.cfg
 	@echo 'installing what fusetools is tested with into $(VENV)'
-	@$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
-	  extras = p["options.extras_require"]; print(extras["test"], extras["lint"], extras["docs"])' \
-	  | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
+	@$(call install-extras,test lint docs)
 	@touch $@
 
 # A guest shares this checkout, but cannot write into it.
@@ -136,8 +138,7 @@ test-kernels: install-tests samples compiled $(VENV)/.tested
 # 400 MB, and Java.
 test-spark: install-tests $(VENV)/.tested
 	command -v java >/dev/null || $(if $(filter 0,$(shell id -u)),,sudo )apt-get install --yes default-jre-headless
-	$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
-	  print(p["options.extras_require"]["spark"])' | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
+	$(call install-extras,spark)
 	$(PY) -m pytest --quiet tests/unit/test_fleet.py -k spark
 
 test-arm64: install-tests

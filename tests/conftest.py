@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Groups for pytest --dist loadgroup. Only one recording runs at a time on this host.
         # Tests of real file systems mount under mounts.alone(), then look at the recordings.
         # Tests of one file in a virtual machine share what one of them recorded.
-        if FILESYSTEMS in item.path.parents:
+        if item.get_closest_marker("filesystems"):
             item.add_marker(pytest.mark.xdist_group("filesystems"))
         elif item.get_closest_marker("live"):
             item.add_marker(pytest.mark.xdist_group("live"))

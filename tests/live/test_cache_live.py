@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,14 +61,20 @@ def bindfs(below: Path, mount: Path, *options: str) -> Iterator[None]:
         daemon.wait()
 
 
+def served(tmp_path: Path, sizes: Iterable[int]) -> tuple[Path, Path, Path]:
+    """Return a directory with files of these sizes, and paths of a mount and a recording."""
+    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
+    below.mkdir()
+    for n, size in enumerate(sizes):
+        (below / f"f{n}").write_bytes(bytes(size))
+    return below, mount, output
+
+
 @needs_bindfs
 def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
     """High-level callbacks of libfuse get paths, and no inodes: reads of different files are not
     reads of the same one."""
-    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
-    below.mkdir()
-    for n in range(23):
-        (below / f"f{n}").write_bytes(bytes(4096))
+    below, mount, output = served(tmp_path, [4096] * 23)
     with bindfs(below, mount):
         script = f"cat {mount}/f* >/dev/null; for i in 1 2 3; do cat {mount}/f7 >/dev/null; done"
         recorded(output, "--mount", mount, "--", "sh", "-c", script)
@@ -81,10 +87,8 @@ def test_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
 def test_bytes_and_calls_are_those_of_the_mounts_files(tmp_path: Path) -> None:
     """A program that reads to the end reads each byte once; a file that a symbolic link on the
     mount leads to is elsewhere."""
-    below, mount, output = (tmp_path / name for name in ("below", "mount", "perf.data"))
-    below.mkdir()
-    for n in range(23):
-        (below / f"f{n}").write_bytes(bytes(777 * n + 1))
+    sizes = [777 * n + 1 for n in range(23)]
+    below, mount, output = served(tmp_path, sizes)
     (tmp_path / "elsewhere").write_bytes(bytes(30_000))
     (below / "link").symlink_to(tmp_path / "elsewhere")
     with bindfs(below, mount, "-o", "direct_io"):
@@ -92,7 +96,7 @@ def test_bytes_and_calls_are_those_of_the_mounts_files(tmp_path: Path) -> None:
         recorded(output, "--mount", mount, "--", "sh", "-c", script)
     found = fusetools.open(output).cache()
     (row,) = [row for row in found.transfers if row.operation == "read"]
-    assert row.total_bytes == sum(777 * n + 1 for n in range(23))
+    assert row.total_bytes == sum(sizes)
     assert (row.again_bytes, row.in_order) == (0, row.followed) and row.followed >= 23
     reads = {call.syscall: call for call in found.calls}["read"]
     assert (reads.calls, reads.none) == (row.requests, 0)
