@@ -53,3 +53,8 @@ CALIBRATION = "fusetools_calibrate"
 # Suffix of the file with ftrace's events, if they are not merged into the recording.
 FTRACE = ".ftrace"
 OF_TASKS = ".tasks"  # the same, of what perf recorded of single tasks
+
+
+def given(path: str) -> list[str]:
+    """Return the options by which a command reads this recording: none for the default one."""
+    return [] if path == "perf.data" else ["-i", path]

@@ -25,6 +25,7 @@ from fusetools.answers.requests import RequestQuery, error_name, signal_name
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
 from fusetools.host.limits import change, device, unlimited
+from fusetools.names import given
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
 from fusetools.results.why import MOST, Caller, Finding, Why
@@ -611,9 +612,7 @@ class Digest:
         return self._command(name, *selected, *words)
 
     def _command(self, name: str, *words: str) -> str:
-        path = str(self.source.path)
-        given = [] if path == "perf.data" else ["-i", path]
-        return shlex.join(["fusetools", name, *given, *words])
+        return shlex.join(["fusetools", name, *given(str(self.source.path)), *words])
 
 
 Rule = Callable[[Digest], Iterator[Finding]]

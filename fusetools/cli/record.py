@@ -23,6 +23,7 @@ from fusetools.names import (
     LEAST_STACK_BYTES,
     MOST_STACK_BYTES,
     STACK_BYTES,
+    given,
 )
 
 if TYPE_CHECKING:  # slow to import
@@ -401,8 +402,7 @@ def ended(output: str, detail: str, outcome: Outcome) -> None:
     _notes(outcome)
     for line in _finding(outcome):
         _say(line)
-    option = "" if output == "perf.data" else f" -i {output}"
-    _say("next: " + " · ".join(name + option for name in NEXT[detail]))
+    _say("next: " + " · ".join(" ".join([name, *given(output)]) for name in NEXT[detail]))
 
 
 def _finding(outcome: Outcome) -> list[str]:

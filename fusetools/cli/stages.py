@@ -19,6 +19,7 @@ from fusetools.cli.options import (
     say_groups,
     unit_option,
 )
+from fusetools.names import given
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,6 +69,5 @@ def command(
     else:
         from fusetools.render.text.stages import render
 
-        of = [] if path == "perf.data" else ["-i", path]
-        asked = ["fusetools", "stages", *of]
+        asked = ["fusetools", "stages", *given(path)]
         say(render(result, unit or "", not operations, overhead, asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusetools.figures import number, share
-from fusetools.render.html.markup import Markup, join, table, tag
+from fusetools.render.html.markup import Markup, join, sentence, table, tag
 from fusetools.render.text import errors as errors_text
 from fusetools.results.errors import Answered, Errors
 
@@ -30,5 +30,5 @@ def render(result: Errors) -> Markup:
             parts += [tag("p", line.strip().capitalize()) for line in errors_text.lookups(o)]
     notes = [*errors_text.unanswered(result), *errors_text.contradicted(result)]
     notes += errors_text.interrupts(result.interrupts)
-    parts += [tag("p", f"{note[0].upper()}{note[1:]}.") for note in notes]
+    parts += [tag("p", sentence(note)) for note in notes]
     return join(parts) if parts else tag("p", "No requests.")

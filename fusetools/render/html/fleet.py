@@ -8,7 +8,17 @@ from datetime import datetime, timezone
 from itertools import groupby, islice
 
 from fusetools.figures import duration, number, plural, share, took
-from fusetools.render.html.markup import Child, Markup, join, listed, missing, note, table, tag
+from fusetools.render.html.markup import (
+    Child,
+    Markup,
+    join,
+    listed,
+    missing,
+    note,
+    sentence,
+    table,
+    tag,
+)
 from fusetools.render.html.page import document
 from fusetools.render.html.plots import Cell, Panel, Ticks, heat, histograms
 from fusetools.render.text.fleet import WORDS, no_causes, shown
@@ -65,8 +75,7 @@ def _outliers(result: Outliers) -> Markup:
 
 def _causes(result: Causes) -> Markup:
     if not result.causes:
-        said = no_causes(result)
-        return tag("p", f"{said[0].upper()}{said[1:]}.")
+        return tag("p", sentence(no_causes(result)))
     rows = [
         (
             share(cause.share, 1),

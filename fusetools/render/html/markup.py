@@ -81,6 +81,11 @@ def listed(rows: Iterable[tuple[str, Child]]) -> Markup:
     return tag("dl", whole, class_="facts")
 
 
+def sentence(text: str) -> str:
+    """Return a line of text output as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def note(text: str) -> Markup:
     return tag("p", text, class_="note")
 

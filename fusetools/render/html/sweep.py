@@ -9,7 +9,7 @@ from math import log
 
 from fusetools.figures import BYTES, duration, number, plural, size
 from fusetools.render.html.compare import COLOURS
-from fusetools.render.html.markup import Markup, join, listed, note, table, tag
+from fusetools.render.html.markup import Markup, join, listed, note, sentence, table, tag
 from fusetools.render.html.plots import Place, Series, marker, points
 from fusetools.render.text import sweep as sweep_text
 from fusetools.render.text.estimate import confidence
@@ -44,8 +44,7 @@ def render(result: Sweep) -> Markup:
         how = sweep_text.times(result)
         parts.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
         if experiment.recorded and experiment.trace:
-            said = sweep_text.recorded(result)
-            parts.append(note(f"{said[0].upper()}{said[1:]}."))
+            parts.append(note(sentence(sweep_text.recorded(result))))
         shown, minor = main_operations(result)
         parts += _relative(result)
         if result.laws:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from fusetools.figures import NS, duration, number, plural
+from fusetools.names import given
 from fusetools.printable import printable
 from fusetools.reasons import Reason
 from fusetools.render.text.footer import footer
@@ -59,7 +60,7 @@ def summary(shown: Stacks) -> str:
 
 def command(shown: Stacks, path: str = "") -> str:
     """Return the command that draws this graph of a recording, without filters."""
-    of = [] if path in ("", "perf.data") else ["-i", path]
+    of = given(path) if path else []
     return shlex.join(["fusetools", "flame", *_OPTIONS[shown.graph], *of])
 
 
