@@ -194,6 +194,7 @@ class Code(str, Enum):
     NEGATIVE_LOOKUPS = "negative_lookups"
     SMALL_REQUESTS = "small_requests"
     METADATA_FOR_EACH_WRITE = "metadata_for_each_write"
+    ATTRIBUTES_ABSENT = "attributes_absent"
     READ_AGAIN = "read_again"
     STAT_FOR_EACH_ENTRY = "stat_for_each_entry"
     ERRORS_FREQUENT = "errors_frequent"
@@ -1473,6 +1474,12 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.METADATA_FOR_EACH_WRITE: (
         "{time_share} of the callers' waiting is {operation} inside {syscall}",
         "the kernel asks for security.capability before each of {requests} writes",
+    ),
+    Code.ATTRIBUTES_ABSENT: (
+        "{time_share} of the callers' waiting is {operation} of attributes that files do not have",
+        lambda words: (
+            f"{_each(words)}; answered with {words['error']}, which the kernel does not cache"
+        ),
     ),
     Code.READ_AGAIN: (
         lambda words: (

@@ -28,7 +28,7 @@ from fusetools.host.limits import change, device, unlimited
 from fusetools.names import given
 from fusetools.reasons import Code, Reason, Value
 from fusetools.results.facts import Facts
-from fusetools.results.why import MOST, Caller, Finding, Why
+from fusetools.results.why import MOST, Caller, Finding, Usual, Why
 from fusetools.session import File, TracedMount
 from fusetools.starts import says_nothing, start_of_frames
 
@@ -58,9 +58,16 @@ _EXPECTED = (
 )
 # Errors by which a call that may not wait says that it would
 _WOULD_WAIT = {"EAGAIN": ("read", "write", "setlk", "setlkw")}
+# Answers that a file has no such attribute. ENOSYS says it of all files: the kernel then asks no
+# more (fs/fuse/xattr.c, no_getxattr and no_listxattr).
+_NO_ATTRIBUTE = (errno.ENODATA, errno.EOPNOTSUPP)
+_ATTRIBUTES = ("getxattr", "listxattr")
 # Changes that save requests
 _LONGER = "let the kernel cache them: a longer attr_timeout and entry_timeout"
 _NEGATIVE = "let the kernel cache that they do not exist: a negative_timeout"
+_NO_ATTRIBUTES = (
+    "if no file has such attributes, let the daemon answer ENOSYS: the kernel asks no more"
+)
 _LARGER = {
     "read": "read larger blocks, or through the page cache (without O_DIRECT and direct_io)",
     "write": "write larger blocks, or through a writeback cache (without O_DIRECT, O_SYNC and "
@@ -74,14 +81,16 @@ def why(source: Source, filters: Filters) -> Why:
     """Return the findings of a recording."""
     digest = _digest(source, filters)
     facts = digest.facts
+    # Rules note in the digest what they take.
     found = sorted(_findings(digest), key=lambda f: (_rank(f), -f.time_ns, f.reason.code.value))
     return Why(
         findings=tuple(found[:MOST]),
         requests=digest.requests,
         waited_ns=digest.total,
         longest_ns=digest.longest_ns,
-        ordinary_share=digest.share(digest.ordinary),
+        ordinary_share=digest.share(sum(usual.time_ns for usual in digest.usual)),
         unknown_share=digest.share(_unexplained(digest, found)),
+        usual=tuple(u for u in digest.usual[:_FEW] if u.share >= threshold("all", "least_share")),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
         unknown=tuple(_unknown(digest, found)),
         facts=facts,
@@ -312,12 +321,28 @@ class Digest:
         left = (c for c in self.causes if (c["what"], c["how"]) == ("slept", "idle"))
         return self.ns("unknown") + sum(cause["ns"] for cause in left)
 
+    def take(self, ns: int, rows: Iterable[tuple[str, int]]) -> None:
+        """Note that a finding has this much of the usual work of requests: of each operation,
+        whose times the rows tell, its part."""
+        rows = list(rows)
+        whole = sum(part for _, part in rows) or 1
+        for operation, part in rows:
+            self.taken[operation] += ns * part // whole
+
     @property
-    def ordinary(self) -> int:
-        """Time that requests take anywhere."""
-        cpu = ("daemon_cpu", "caller_cpu")
-        own = [c for c in self.causes if c["what"] in cpu and not self.is_taken(c)]
-        return sum(map(self.ns, _ORDINARY)) + sum(cause["ns"] for cause in own)
+    def usual(self) -> list[Usual]:
+        """Time that requests take anywhere and that no finding has, by operation, most first."""
+        by: Counter[str] = Counter()
+        for cause in self.causes:
+            own = cause["what"] in ("daemon_cpu", "caller_cpu") and not self.is_taken(cause)
+            if own or cause["what"] in _ORDINARY:
+                by.update(dict(cause["operations"]))
+        rows = []
+        for operation, ns in by.items():
+            left = max(ns - self.taken[operation], 0)
+            requests = self.operations.get(operation, (0, 0, 0))[0]
+            rows.append(Usual(operation, requests, left, self.share(left)))
+        return sorted(rows, key=lambda row: (-row.time_ns, row.operation))
 
     def ns(self, what: str) -> int:
         return sum(cause["ns"] for cause in self.causes if cause["what"] == what)
@@ -572,16 +597,15 @@ class Digest:
 
     # Needless requests
 
-    def needless(self, name: str, operations: Sequence[str] = ()) -> tuple[int, int]:
+    def needless(self, name: str, operations: Sequence[str]) -> tuple[int, int]:
         """Return number and time of a class's requests, without those of hammering processes."""
-        rows = [
-            (n, ns)
-            for kind, operation, pid, n, ns in self.answer["classes"]
-            if kind == name
-            and pid not in self.hammering
-            and (not operations or operation in operations)
-        ]
-        return sum(n for n, _ in rows), int(self.kept * sum(ns for _, ns in rows))
+        rows = self.rows_of_class(name, operations)
+        return sum(n for _, n, _ in rows), int(self.kept * sum(ns for *_, ns in rows))
+
+    def left(self, operation: str) -> int:
+        """Return the time of an operation's requests, small ones apart, that no finding has yet."""
+        whole = sum(self.needless(name, [operation])[1] for name in ("again", "needed"))
+        return max(whole - self.taken[operation], 0)
 
     def place_of_class(self, name: str, operations: Sequence[str]) -> Place:
         return self.place(
@@ -591,11 +615,15 @@ class Digest:
         )
 
     def callers_of_class(self, name: str, operations: Sequence[str]) -> tuple[Caller, ...]:
-        return self.callers(
+        return self.callers(self.rows_of_class(name, operations))
+
+    def rows_of_class(self, name: str, operations: Sequence[str]) -> list[tuple[int, int, int]]:
+        """Return process, number and time of a class's requests, without hammering processes."""
+        return [
             (pid, n, ns)
             for kind, operation, pid, n, ns in self.answer["classes"]
             if kind == name and operation in operations and pid not in self.hammering
-        )
+        ]
 
     def with_below(self) -> str:
         """Return what shows the causes of a mount below, whose caller is a daemon."""
@@ -779,6 +807,9 @@ def _fewer(
     saved = {_LONGER: 0, _NEGATIVE: 0}
     if operation in _LARGER:
         saved[_LARGER[operation]] = sum(n for kind, *_, n, _ in rows if kind == "small")
+    if operation in _ATTRIBUTES:
+        saved[_NO_ATTRIBUTES], *_ = _without_attribute(digest, operation)
+        of = max(of, saved[_NO_ATTRIBUTES])
     for row in digest.answer["asked"] if operation in ("lookup", "getattr") else ():
         if row["operation"] == operation and row["most"] and here(row["most"][0][0]):
             saved[_NEGATIVE if row["negative"] else _LONGER] += row["saved"][0]
@@ -1077,6 +1108,7 @@ def _hammer(digest: Digest) -> Iterator[Finding]:
     if not digest.counts(code, ns):
         return
     digest.hammering.add(pid)
+    digest.take(ns, ((op, ns) for _, op, of, _, ns in digest.answer["classes"] if of == pid))
     path, _ = digest.path(node)
     yield _finding(
         digest,
@@ -1114,6 +1146,9 @@ def _caches_off(digest: Digest) -> Iterator[Finding]:
         return
     most = max(rows, key=lambda row: row["saved"][0])
     place = digest.place_of_class("again", operations)
+    digest.take(
+        ns, ((operation, digest.needless("again", [operation])[1]) for operation in operations)
+    )
     yield _finding(
         digest,
         code,
@@ -1144,7 +1179,7 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
         return
     if row["requests"] < threshold(code.value, "least_share_of_lookups") * lookups:
         return
-    requests, ns = digest.needless("negative")
+    requests, ns = digest.needless("negative", ["lookup"])
     if not requests or not digest.counts(code, ns):
         return
     names = []
@@ -1154,6 +1189,7 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
             below = digest.path(node)[0]
             names.append(f"{below}/{os.path.basename(name)}" if below else name)
     place = digest.place_of_class("negative", ["lookup"])
+    digest.take(ns, [("lookup", 1)])
     yield _finding(
         digest,
         code,
@@ -1190,6 +1226,7 @@ def _small_requests(digest: Digest) -> Iterator[Finding]:
         place = digest.place_of_class("small", [row["operation"]])
         nodes = (digest.answer["nodes"][node] for node, _ in row["files"])
         connection = next((connection for connection, _ in nodes), None)
+        digest.take(ns, [(row["operation"], 1)])
         yield _finding(
             digest,
             code,
@@ -1215,10 +1252,10 @@ def _metadata(digest: Digest) -> Iterator[Finding]:
     for operation, syscall, (requests, ns, _) in digest.answer["calls"]:
         if operation != "getxattr" or syscall not in writes or requests < least:
             continue
-        taken = digest.needless("again", [operation])[1] + digest.needless("needed", [operation])[1]
-        ns = min(ns, taken)
+        ns = min(ns, digest.left(operation))
         if not digest.counts(code, ns):
             continue
+        digest.take(ns, [(operation, 1)])
         yield _finding(
             digest,
             code,
@@ -1228,6 +1265,45 @@ def _metadata(digest: Digest) -> Iterator[Finding]:
             fix="let the daemon answer ENOSYS to getxattr, or mount it without extended attributes",
             more=digest.command("stages", operation),
         )
+
+
+def _attributes_absent(digest: Digest) -> Iterator[Finding]:
+    """Find extended attributes that are asked for and that files do not have."""
+    code = Code.ATTRIBUTES_ABSENT
+    for operation in _ATTRIBUTES:
+        of = digest.operations.get(operation, (0, 0, 0))[0]
+        failed, waited, error = _without_attribute(digest, operation)
+        if failed < threshold(code.value, "least_requests"):
+            continue
+        if failed < threshold(code.value, "least_share_of_requests") * of:
+            continue
+        ns = int(digest.left(operation) * failed / of)
+        if not digest.counts(code, ns):
+            continue
+        digest.take(ns, [(operation, 1)])
+        kinds = ("again", "needed")
+        callers = [row for kind in kinds for row in digest.rows_of_class(kind, [operation])]
+        yield _finding(
+            digest,
+            code,
+            ns,
+            {"operation": operation, "error": error},
+            {"requests": failed, "of": of, "mean_ns": waited // failed},
+            callers=digest.callers(callers),
+            fix=_NO_ATTRIBUTES,
+            more=digest.command("errors", operation),
+        )
+
+
+def _without_attribute(digest: Digest, operation: str) -> tuple[int, int, str]:
+    """Return number and time of an operation's requests that were answered with the most frequent
+    error which says that there is no such attribute, and this error's name."""
+    rows = [
+        (requests, ns, error_name(-number))
+        for name, number, background, (requests, ns, _) in digest.answer["errors"]
+        if name == operation and -number in _NO_ATTRIBUTE and not background
+    ]
+    return max(rows, default=(0, 0, ""))
 
 
 def _read_again(digest: Digest) -> Iterator[Finding]:
@@ -1257,6 +1333,7 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
             if not digest.counts(code, ns):
                 continue
             path, _ = digest.path(node)
+            digest.take(ns, [("read", 1)])
             yield _finding(
                 digest,
                 code,
@@ -1286,6 +1363,7 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
     ns = min(ns, digest.needless("needed", ["lookup"])[1])
     if not digest.counts(code, ns):
         return
+    digest.take(ns, [("lookup", 1)])
     fix = "let the daemon answer readdirplus, so that a list brings its entries' attributes"
     if "readdirplus" in digest.operations:
         fix = (
@@ -1449,6 +1527,7 @@ def _recording(digest: Digest) -> Iterator[Finding]:
     code, ns = Code.RECORDING_DISTURBS, digest.recorded
     if digest.counts(code, ns):
         more = digest.command("stages", "--corrected")
+        digest.take(ns, ((op, ns) for _, op, _, _, ns in digest.answer["classes"]))
         yield _finding(digest, code, ns, {}, {}, more=more)
 
 
@@ -1467,6 +1546,7 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.NEGATIVE_LOOKUPS,), _negative_lookups),
     ((Code.SMALL_REQUESTS,), _small_requests),
     ((Code.METADATA_FOR_EACH_WRITE,), _metadata),
+    ((Code.ATTRIBUTES_ABSENT,), _attributes_absent),
     ((Code.READ_AGAIN,), _read_again),
     ((Code.STAT_FOR_EACH_ENTRY,), _stat_for_each_entry),
     ((Code.ERRORS_FREQUENT,), _errors),

@@ -40,15 +40,26 @@ class Finding:
     more: str
 
 
+class Usual(NamedTuple):
+    """The time of an operation's requests that requests take anywhere: copies, wake-ups, the work
+    of caller and daemon on their CPUs. Without the parts that findings have."""
+
+    operation: str
+    requests: int
+    time_ns: Ns
+    share: float
+
+
 @dataclass(frozen=True, repr=False)
 class Why(Rows):
     """Findings, most important first, at most MOST.
 
     ``waited_ns``: the sum of the times that callers waited for ``requests``. ``longest_ns``: the
-    longest wait of a process, the sum over its threads. ``ordinary_share``:
-    the part of it that requests take anywhere: copies, wake-ups, the work of caller and daemon on
-    their CPUs. ``unknown_share``: the part whose cause the recording does not show. ``looked``:
-    codes of all findings that were looked for. ``unknown``: what this recording cannot show.
+    longest wait of a process, the sum over its threads. ``ordinary_share``: the part of it that
+    requests take anywhere and no finding has; ``usual``: the operations with a tenth of the waiting
+    or more in it, most first. ``unknown_share``: the part whose cause the recording does not show.
+    ``looked``: codes of all findings that were looked for. ``unknown``: what this recording cannot
+    show.
     """
 
     findings: tuple[Finding, ...]
@@ -57,6 +68,7 @@ class Why(Rows):
     longest_ns: Ns
     ordinary_share: float
     unknown_share: float
+    usual: tuple[Usual, ...]
     looked: tuple[str, ...]
     unknown: tuple[Reason, ...]
     facts: Facts

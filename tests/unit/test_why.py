@@ -816,6 +816,61 @@ def test_metadata_for_each_write(rule: Any) -> None:
     assert codes(rule(calls=calls, classes=classes)) == []
 
 
+def test_attributes_that_files_do_not_have(rule: Any) -> None:
+    """The figures of a client: 3,203 questions, each answered with ENODATA."""
+    of = [("getxattr", (1000, 600 * MS, 900))]
+    classes = [
+        ("needed", "getxattr", PID, 600, 300 * MS),
+        ("again", "getxattr", PID, 400, 200 * MS),
+    ]
+    causes = [cause("passing", 500 * MS, places=[("getxattr", 0, 1000, 500 * MS)])]
+    parts = {"operations": of, "classes": classes, "causes": causes}
+    errors = [("getxattr", -errno.ENODATA, False, (900, 540 * MS, 900))]
+    found = rule(errors=errors, **parts)
+    assert codes(found) == ["attributes_absent"]
+    assert found.findings[0].time_ns == 450 * MS and found.findings[0].callers[0].pid == PID
+    figures = found.findings[0].reason.figures
+    assert (figures["requests"], figures["of"], figures["mean_ns"]) == (900, 1000, 600_000)
+    assert "ENOSYS" in found.findings[0].reason.fix
+    # The usual work of requests has the rest of the time.
+    assert found.ordinary_share == 0.05 and found.usual == ()
+    few = [("getxattr", -errno.ENODATA, False, (400, 240 * MS, 400))]
+    assert codes(rule(errors=few, **parts)) == []
+    # Another finding has the time already.
+    calls = [("getxattr", "write", (1000, 600 * MS, 1000))]
+    assert codes(rule(errors=errors, calls=calls, **parts)) == ["metadata_for_each_write"]
+
+
+def test_slow_questions_for_attributes_need_not_be_asked(rule: Any) -> None:
+    slow = cause("slept", 600 * MS, how="network", places=[("getxattr", 0, 1000, 600 * MS)])
+    errors = [("getxattr", -errno.EOPNOTSUPP, False, (990, 590 * MS, 990))]
+    of = [("getxattr", (1000, 600 * MS, 990))]
+    rows = [("needed", "getxattr", 0, 1000, 600 * MS)]
+    found = rule(causes=[slow], errors=errors, operations=of, class_places=rows)
+    assert codes(found) == ["slow_server"] and "ENOSYS" in found.findings[0].reason.fix
+
+
+def test_the_rest_of_the_waiting_is_told(rule: Any) -> None:
+    places = [("lookup", 0, 100, 300 * MS), ("open", 0, 100, 50 * MS), ("read", 0, 100, 50 * MS)]
+    causes = [
+        cause("passing", 400 * MS, places=places),
+        cause("slept", 500 * MS, how="sleep"),
+        cause("unknown", 60 * MS),
+        cause("daemon_cpu", 40 * MS, pid=OTHER),
+    ]
+    of = [("lookup", (100, 300 * MS, 0)), ("read", (100, 550 * MS, 0))]
+    found = rule(causes=causes, operations=of)
+    assert [row.operation for row in found.usual] == ["lookup"]
+    assert sum(f.share for f in found.findings) + found.ordinary_share == pytest.approx(0.9)
+    text = " ".join(render(found).split())
+    assert (
+        "no finding has 50.0 % of the waiting: 40.0 % the usual work of requests (30.0 % "
+        "100 lookup requests, 3.00 ms each); 4.0 % smaller causes; 6.0 % unknown"
+    ) in text
+    whole = rule(causes=[cause("slept", 950 * MS, how="sleep"), cause("passing", 50 * MS)])
+    assert "no finding has" not in render(whole)
+
+
 def test_lookups_of_a_list(rule: Any) -> None:
     classes = [("needed", "lookup", PID, 500, 300 * MS)]
     found = rule(listed=(5, (500, 300 * MS, 0)), classes=classes)

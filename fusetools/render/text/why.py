@@ -27,8 +27,8 @@ def findings(result: Why) -> list[str]:
         output += [""] * bool(output) + _finding(f"{number}. ", finding)
     if not output:
         return quiet(result)
-    if remark := _elsewhere(result):
-        output += ["", *prose(remark, rest="  ")]
+    for remark in _rest(result), _elsewhere(result):
+        output += ["", *prose(remark, rest="  ")] if remark else []
     return output
 
 
@@ -50,9 +50,34 @@ def quiet(result: Why) -> list[str]:
     text = (
         f"nothing stands out: callers waited {duration(result.waited_ns)} for "
         f"{plural(result.requests, 'request')}; {share(result.ordinary_share, 1)} of it is the "
-        f"usual work of requests{rest}; looked for {plural(len(result.looked), 'kind')} of causes"
+        f"usual work of requests{_usual(result)}{rest}; "
+        f"looked for {plural(len(result.looked), 'kind')} of causes"
     )
     return prose(text, rest="  ") + prose(remark, rest="  ") * bool(remark)
+
+
+def _rest(result: Why) -> str:
+    """Return where the waiting is that no finding has, "" if it is little."""
+    left = 1 - sum(finding.share for finding in result.findings)
+    if not result.waited_ns or left < SMALL:
+        return ""
+    parts = (
+        (result.ordinary_share, f"the usual work of requests{_usual(result)}"),
+        (left - result.ordinary_share - result.unknown_share, "smaller causes"),
+        (result.unknown_share, "unknown"),
+    )
+    named = "; ".join(f"{share(part, 1)} {words}" for part, words in parts if part >= 0.01)
+    return f"no finding has {share(left, 1)} of the waiting: {named}"
+
+
+def _usual(result: Why) -> str:
+    """Return the operations with most of the usual work of requests, in brackets."""
+    named = "; ".join(
+        f"{share(row.share, 1)} {plural(row.requests, row.operation + ' request')}, "
+        f"{duration(row.time_ns // (row.requests or 1))} each"
+        for row in result.usual
+    )
+    return f" ({named})" if named else ""
 
 
 def _elsewhere(result: Why) -> str:
