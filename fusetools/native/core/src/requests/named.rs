@@ -54,8 +54,7 @@ impl Known<'_> {
         let name = details.name.as_ref().filter(|name| name.starts_with('/'));
         match (ino, name) {
             (_, Some(path)) if story.operation.names_a_file() => {
-                let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-                Place::Path(story.connection, directory.into())
+                Place::Path(story.connection, directory_of(path).into())
             }
             (_, Some(path)) => Place::Path(story.connection, path.clone()),
             (ABSENT, None) => Place::Unknown,
@@ -104,6 +103,14 @@ pub enum Place {
     Inode(u64, u64),
     Path(u64, Arc<str>),
     Unknown,
+}
+
+/// Return the directory of an absolute path, as the callbacks of its own requests get it.
+fn directory_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((directory, _)) => directory,
+    }
 }
 
 /// Return the path of a request's file.
@@ -493,5 +500,17 @@ impl Followed {
                 self.halves.insert(key, half);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_file_is_the_one_that_is_listed() {
+        assert_eq!(directory_of("/file"), "/");
+        assert_eq!(directory_of("/a/file"), "/a");
+        assert_eq!(directory_of("/a/b/file"), "/a/b");
     }
 }
