@@ -17,10 +17,12 @@ class Error(Exception):
     """A failure, its reason and the command that fixes it, one line each.
 
     The reason and the command may be empty. fusetools.cli alone prints it, never as a traceback,
-    and exits with ``status``.
+    and exits with ``status``. ``instead``: a word of the command line and the right one: the
+    command line with that is the fix.
     """
 
     status = 1
+    instead: tuple[str, str] | None = None
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
         super().__init__(what)

@@ -240,11 +240,14 @@ class Source:
                 "it holds no facts of its own: it was not made by fusetools",
                 RECORD,
             )
-        raise Error(
+        known = next(iter(mounts))
+        error = Error(
             f"{path} is no mount of {self.path}",
             f"it has {', '.join(mounts)}",
-            shlex.join(["fusetools", "hist", "-i", str(self.path), "--mount", next(iter(mounts))]),
+            shlex.join(["fusetools", "hist", "-i", str(self.path), "--mount", known]),
         )
+        error.instead = path, known
+        raise error
 
     def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
         """Return the facts from the core's answer and the session."""

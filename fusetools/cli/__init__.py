@@ -150,6 +150,10 @@ class Commands(click.Group):
                 raise Failure(misplaced) from error
             if isinstance(error, click.UsageError):
                 raise
+            if error.instead:
+                wrong, right = error.instead
+                words = [_replaced(word, wrong, right) for word in ctx.meta.get(WORDS, [])]
+                error.fix = shlex.join(["fusetools", *words]) if words else error.fix
             raise Failure(error) from error
         except BrokenPipeError:
             raise  # the reader of a pipe has had enough: click leaves quietly
@@ -158,6 +162,14 @@ class Commands(click.Group):
             raise Failure(Error(where, error.strerror or str(error))) from error
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _replaced(word: str, wrong: str, right: str) -> str:
+    """Return a word of the command line, or an option with its value, with the right value."""
+    option, is_option, value = word.partition("=")
+    if is_option and option.startswith("-") and value == wrong:
+        return f"{option}={right}"
+    return right if word == wrong else word
 
 
 def _misplaced(group: Commands, ctx: click.Context) -> Error | None:

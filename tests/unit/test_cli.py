@@ -121,8 +121,10 @@ def test_similar_operations_are_named(words: list[str], similar: str) -> None:
 
 
 def test_a_mount_that_is_not_in_a_recording() -> None:
-    fix = run("slow", "-i", str(DEMO), "--mount", "/nope")[2].split("fix: fusetools ")[1]
-    assert run(*shlex.split(fix))[0] == 0
+    for words in (["--mount", "/nope"], ["--mount=/nope"]):
+        fix = run("slow", "-i", str(DEMO), *words)[2].split("fix: fusetools ")[1]
+        assert fix.startswith("slow -i ")
+        assert run(*shlex.split(fix))[0] == 0
 
 
 def test_the_clients_format_is_no_json() -> None:
