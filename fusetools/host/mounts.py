@@ -279,6 +279,11 @@ def mounted(files: Files, *types: str) -> list[str]:
     return places
 
 
+def automounted(files: Files, path: str) -> bool:
+    """Return whether a path lies on or below an autofs mount of this namespace."""
+    return any(is_on(path, mount) for mount in mounted(files, "autofs"))
+
+
 def reachable(text: str, *types: str) -> list[tuple[str, str]]:
     """Return (mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these
     types.

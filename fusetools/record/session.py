@@ -22,6 +22,7 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.files import Files
+from fusetools.host.mounts import automounted
 from fusetools.host.processes import started, total_cpu_seconds
 from fusetools.names import CALIBRATION
 from fusetools.output import Output
@@ -80,10 +81,11 @@ class Late:
         until = time.monotonic() if self.until is None else self.until
         subject: dict[str, Value] = {"path": self.path, **self.did[0]}
         figures: dict[str, float] = {"ago_ns": round(1e9 * (until - self.since)), **self.did[1]}
-        code, fix = Code.MOUNTED_BEFORE_TRACED, f"ls {self.path}   (before; where autofs mounts it)"
+        code, files = Code.MOUNTED_BEFORE_TRACED, Files(Path("/"))
+        fix = f"ls {self.path}   (before: autofs mounts it)" * automounted(files, self.path)
         if self.workload:
             code = Code.WORKLOAD_BEFORE_TRACED
-            used = total_cpu_seconds(Files(Path("/")), self.workload.pid)
+            used = total_cpu_seconds(files, self.workload.pid)
             figures["on_cpu_ns"] = round(1e9 * used)
         elif self.ended:
             code, fix = Code.WORKLOAD_ENDED_BEFORE, ""

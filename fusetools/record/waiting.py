@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces
+from fusetools.host.mounts import all_namespaces, automounted
 from fusetools.host.processes import open_files
 from fusetools.plan.options import Caller, Daemons, Options
 from fusetools.plan.planner import ProbePlan
@@ -155,10 +155,14 @@ def _wait(
                 if not _absent(paths):
                     break
             if workload and workload.poll():
+                absent = _absent(paths)
+                fix = "fusetools doctor   (lists the FUSE mounts)"
+                if automounted(Files(Path("/")), absent[0]):
+                    fix = f"ls {absent[0]}   (autofs mounts it)"
                 error = Error(
-                    f"no FUSE file system is mounted on {', '.join(_absent(paths))}",
+                    f"no FUSE file system is mounted on {', '.join(absent)}",
                     "the workload ended, and nothing was recorded",
-                    f"ls {paths[0]}   (where autofs mounts it)",
+                    fix,
                 )
                 error.status = workload.exit_status or 1
                 raise error
