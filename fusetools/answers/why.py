@@ -68,6 +68,8 @@ _NEGATIVE = "let the kernel cache that they do not exist: a negative_timeout"
 _NO_ATTRIBUTES = (
     "if no file has such attributes, let the daemon answer ENOSYS: the kernel asks no more"
 )
+# Lets the kernel remember that a file has no security.capability: SB_NOSEC (fs/fuse/inode.c).
+_KILLPRIV = "let the daemon remove capabilities: FUSE_HANDLE_KILLPRIV_V2 (Linux 5.11)"
 _LARGER = {
     "read": "read larger blocks, or through the page cache (without O_DIRECT and direct_io)",
     "write": "write larger blocks, or through a writeback cache (without O_DIRECT, O_SYNC and "
@@ -807,7 +809,7 @@ def _fewer(
     saved = {_LONGER: 0, _NEGATIVE: 0}
     if operation in _LARGER:
         saved[_LARGER[operation]] = sum(n for kind, *_, n, _ in rows if kind == "small")
-    if operation in _ATTRIBUTES:
+    if operation in _ATTRIBUTES and _no_attributes(digest, operation):
         saved[_NO_ATTRIBUTES], *_ = _without_attribute(digest, operation)
         of = max(of, saved[_NO_ATTRIBUTES])
     for row in digest.answer["asked"] if operation in ("lookup", "getattr") else ():
@@ -1262,7 +1264,7 @@ def _metadata(digest: Digest) -> Iterator[Finding]:
             ns,
             {"operation": operation, "syscall": syscall},
             {"requests": requests},
-            fix="let the daemon answer ENOSYS to getxattr, or mount it without extended attributes",
+            fix="\n".join(filter(None, [_no_attributes(digest, operation), _KILLPRIV])),
             more=digest.command("stages", operation),
         )
 
@@ -1290,9 +1292,16 @@ def _attributes_absent(digest: Digest) -> Iterator[Finding]:
             {"operation": operation, "error": error},
             {"requests": failed, "of": of, "mean_ns": waited // failed},
             callers=digest.callers(callers),
-            fix=_NO_ATTRIBUTES,
+            fix=_no_attributes(digest, operation),
             more=digest.command("errors", operation),
         )
+
+
+def _no_attributes(digest: Digest, operation: str) -> str:
+    """Return the change that ends questions for attributes, "" if it would hide one that a request
+    found."""
+    requests, _, failed = digest.operations.get(operation, (0, 0, 0))
+    return _NO_ATTRIBUTES if failed >= requests else ""
 
 
 def _without_attribute(digest: Digest, operation: str) -> tuple[int, int, str]:

@@ -71,6 +71,15 @@ fd = os.open(sys.argv[1] + "/d0/f0", os.O_RDONLY)
 for n in range(7813):
     os.read(fd, 512)
 """
+ATTRIBUTES = """
+import os, sys
+for _ in range(40):
+    for n in range(100):
+        try:
+            os.getxattr(f"{sys.argv[1]}/d0/f{n}", "user.none")
+        except OSError:
+            pass
+"""
 SPIN = "while True: pass"
 ORDINARY = ("chrt", "--other", "0")  # without the campaign's real-time policy
 
@@ -319,6 +328,11 @@ def metadata(stage: Stage) -> Set:
     return Set([mount], dd)
 
 
+def attributes_absent(stage: Stage) -> Set:
+    mount = stage.faultfs()
+    return Set([mount], python(ATTRIBUTES, mount))
+
+
 def read_again(stage: Stage) -> Set:
     mount = stage.faultfs()
     return Set([mount], ["sh", "-c", f"for n in $(seq 200); do cat {mount}/d0/f0 >/dev/null; done"])
@@ -427,6 +441,7 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
 MINOR: dict[str, tuple[Trouble, str]] = {
     "metadata": (metadata, "metadata_for_each_write"),
     "errors_frequent": (errors_frequent, "errors_frequent"),
+    "attributes_absent": (attributes_absent, "attributes_absent"),
 }
 PAIRS = (
     "slow_directory+slow_server",

@@ -460,6 +460,9 @@ def test_waits_that_are_a_small_part_of_the_recording(rule: Any) -> None:
     assert remark in " ".join(render(result).split())
     assert remark in " ".join(" ".join(first(result)).split())
     assert "elsewhere" not in render(rule(seconds=0.1, processes=processes, **parts))
+    # A short recording's length has its digits.
+    short = rule(seconds=0.02, causes=[cause("passing", MS)], waited=(1000, MS))
+    assert "5.0 % of the 20.0 ms recorded" in " ".join(render(short).split())
     # One after the other, each waited for a small part of the recording, but of all its own time.
     row = {"causes": [cause("passing", 900 * MS)], "waited": (1000, 900 * MS)}
     many = [(pid, 10, 9 * MS) for pid in range(100)]
@@ -811,7 +814,12 @@ def test_read_again(rule: Any) -> None:
 def test_metadata_for_each_write(rule: Any) -> None:
     calls = [("getxattr", "write", (500, 210 * MS, 500))]
     classes = [("needed", "getxattr", PID, 500, 300 * MS)]
-    assert codes(rule(calls=calls, classes=classes)) == ["metadata_for_each_write"]
+    for failed, enosys in ((500, True), (499, False)):
+        of = [("getxattr", (500, 210 * MS, failed))]
+        found = rule(calls=calls, classes=classes, operations=of)
+        assert codes(found) == ["metadata_for_each_write"]
+        fix = found.findings[0].reason.fix
+        assert ("ENOSYS" in fix, "KILLPRIV_V2" in fix) == (enosys, True)
     calls = [("getxattr", "getxattr", (500, 210 * MS, 500))]
     assert codes(rule(calls=calls, classes=classes)) == []
 
@@ -831,7 +839,10 @@ def test_attributes_that_files_do_not_have(rule: Any) -> None:
     assert found.findings[0].time_ns == 450 * MS and found.findings[0].callers[0].pid == PID
     figures = found.findings[0].reason.figures
     assert (figures["requests"], figures["of"], figures["mean_ns"]) == (900, 1000, 600_000)
-    assert "ENOSYS" in found.findings[0].reason.fix
+    # ENOSYS would hide those that 100 requests found.
+    assert found.findings[0].reason.fix == ""
+    of[0] = ("getxattr", (1000, 600 * MS, 1000))
+    assert "ENOSYS" in rule(errors=errors, **parts).findings[0].reason.fix
     # The usual work of requests has the rest of the time.
     assert found.ordinary_share == 0.05 and found.usual == ()
     few = [("getxattr", -errno.ENODATA, False, (400, 240 * MS, 400))]
@@ -844,10 +855,14 @@ def test_attributes_that_files_do_not_have(rule: Any) -> None:
 def test_slow_questions_for_attributes_need_not_be_asked(rule: Any) -> None:
     slow = cause("slept", 600 * MS, how="network", places=[("getxattr", 0, 1000, 600 * MS)])
     errors = [("getxattr", -errno.EOPNOTSUPP, False, (990, 590 * MS, 990))]
-    of = [("getxattr", (1000, 600 * MS, 990))]
+    of = [("getxattr", (1000, 600 * MS, 1000))]
     rows = [("needed", "getxattr", 0, 1000, 600 * MS)]
     found = rule(causes=[slow], errors=errors, operations=of, class_places=rows)
     assert codes(found) == ["slow_server"] and "ENOSYS" in found.findings[0].reason.fix
+    of = [("getxattr", (1000, 600 * MS, 990))]
+    found = rule(causes=[slow], errors=errors, operations=of, class_places=rows)
+    (reason,) = (finding.reason for finding in found.findings)
+    assert reason.fix == "" and "saved_share" not in reason.figures
 
 
 def test_the_rest_of_the_waiting_is_told(rule: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusetools.figures import duration, plural, share
+from fusetools.figures import duration, plural, share, took
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import lines, prose
@@ -91,7 +91,7 @@ def _elsewhere(result: Why) -> str:
     part = share(result.waited_ns / whole, 1)
     return (
         f"callers waited for the mount {duration(result.waited_ns)} in all, {part} of the "
-        f"{result.facts.seconds:.1f} s recorded: the rest of the time passed elsewhere"
+        f"{took(result.facts.seconds)} recorded: the rest of the time passed elsewhere"
     )
 
 
