@@ -1526,7 +1526,15 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             + _silent(words)
         ),
     ),
-    Code.RECORDING_DISTURBS: ("recording itself took {time_share} of the callers' waiting", ""),
+    Code.RECORDING_DISTURBS: (
+        "recording itself took {time_share} of the callers' waiting",
+        lambda words: (
+            f"for {words['on_cpu_ns']} its own programs had the CPU that callers or the daemon "
+            "needed"
+            if "on_cpu_ns" in words
+            else ""
+        ),
+    ),
     Code.WHY_NO_STATES: (
         "what the daemon and the callers waited for",
         "recorded with --detail {detail}: no system calls, no switches of tasks",

@@ -197,6 +197,7 @@ class Session:
 
     ``seconds``: its length; ``missing``: facts that could not be recorded; ``stack_bytes``: bytes
     copied of a stack; ``descendants``: PIDs, of a workload that ran before the recording began;
+    ``recorders``: PIDs of the programs that recorded;
     ``misses``: calls missed per probe event; ``lost``: events lost per recorder; ``stacks``:
     numbers of switches with a stack of their own, with a similar switch's, and without one.
     """
@@ -214,6 +215,7 @@ class Session:
     host: Host = Host()
     workload_pid: int | None = None
     descendants: tuple[int, ...] = ()
+    recorders: tuple[int, ...] = ()
     mounts: tuple[TracedMount, ...] = ()
     probes: tuple[RecordedProbe, ...] = ()
     missing: tuple[Reason, ...] = ()
@@ -254,6 +256,7 @@ class Session:
             "host": dict(vars(self.host)),
             "workload_pid": self.workload_pid,
             "descendants": list(self.descendants),
+            "recorders": list(self.recorders),
             "mounts": [{**vars(mount), "limits": dict(mount.limits)} for mount in self.mounts],
             "probes": [dict(vars(probe)) for probe in self.probes],
             "missing": [dict(vars(reason)) for reason in self.missing],
@@ -340,9 +343,8 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 trace_cmd=_text(host.get("trace_cmd")) or None,
             ),
             workload_pid=_pid(data.get("workload_pid")),
-            descendants=tuple(
-                pid for item in _list(data.get("descendants")) if (pid := _pid(item)) is not None
-            ),
+            descendants=_pids(data.get("descendants")),
+            recorders=_pids(data.get("recorders")),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
             missing=tuple(map(reason, _dicts(data.get("missing") or data.get("unavailable")))),
@@ -512,6 +514,10 @@ def natural(value: object) -> int | None:
 def _pid(value: object) -> int | None:
     pid = natural(value)
     return pid if pid and pid < 1 << 31 else None
+
+
+def _pids(value: object) -> tuple[int, ...]:
+    return tuple(pid for item in _list(value) if (pid := _pid(item)) is not None)
 
 
 def _text(value: object) -> str:

@@ -372,6 +372,11 @@ class Digest:
         own |= {pid for pid, *_ in self.answer["processes"]}
         return cause["pid"] is not None and cause["pid"] not in own
 
+    def is_recorders(self, cause: core.native.Cause) -> bool:
+        """Return whether the recording's own programs had the CPU for which a thread was ready."""
+        of_cpu = cause["what"] in ("daemon_cpu", "caller_cpu")
+        return of_cpu and cause["pid"] in self.source.session.recorders
+
     @cached_property
     def slept(self) -> dict[tuple[object, ...], Group]:
         """Sleeps of the daemon by what they were for."""
@@ -898,7 +903,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
                     fix=f"{unlimited(quota.cgroup)}   (no quota; or a larger one)",
                     more=digest.command("stages"),
                 )
-        others = [cause for cause in causes if digest.is_taken(cause)]
+        others = [c for c in causes if digest.is_taken(c) and not digest.is_recorders(c)]
         taken = sum(cause["ns"] for cause in others)
         # Without a free thread as all of them lacked a CPU: for the same reasons.
         ns = min(ns, int(taken * max(ns / (sum(cause["ns"] for cause in causes) or 1), 1)))
@@ -1534,10 +1539,12 @@ def _silent_daemon(digest: Digest, requests: int) -> tuple[dict[str, Value], str
 def _recording(digest: Digest) -> Iterator[Finding]:
     """Find recordings whose own cost is a large part of what they show."""
     code, ns = Code.RECORDING_DISTURBS, digest.recorded
-    if digest.counts(code, ns):
+    on_cpu = sum(cause["ns"] for cause in digest.causes if digest.is_recorders(cause))
+    if digest.counts(code, ns + on_cpu):
         more = digest.command("stages", "--corrected")
         digest.take(ns, ((op, ns) for _, op, _, _, ns in digest.answer["classes"]))
-        yield _finding(digest, code, ns, {}, {}, more=more)
+        figures: dict[str, int | float] = {"on_cpu_ns": on_cpu} if on_cpu else {}
+        yield _finding(digest, code, ns + on_cpu, {}, figures, more=more)
 
 
 RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (

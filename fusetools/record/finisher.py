@@ -429,6 +429,7 @@ class Finisher:
             ),
             workload_pid=self.recorded.callers[0] if self.recorded.callers else None,
             descendants=self.recorded.callers[1:],
+            recorders=(self.job.pid, *(pid for pid, _ in self.job.state.processes)),
             mounts=tuple(
                 _mount(target, self.limits, self.priorities, self.recorded.daemons.followers)
                 for target in self.job.plan.targets

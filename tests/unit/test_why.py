@@ -166,6 +166,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             seconds=seconds,
             throttled=THROTTLED.pop() if THROTTLED else (),
             mounts=MOUNTS.pop() if MOUNTS else (),
+            recorders=(RECORDER,),
             files=FILES.pop() if FILES else (),
             missing=MISSING.pop() if MISSING else (),
         )
@@ -179,6 +180,7 @@ MOUNTS: list[Any] = []
 FILES: list[Any] = []
 MISSING: list[Any] = []
 DAEMON = 4711
+RECORDER = 3003
 
 
 def codes(result: Why) -> list[str]:
@@ -559,6 +561,16 @@ def test_cpu(rule: Any) -> None:
         assert codes(result) == [] and result.ordinary_share == 0.4
     callers = rule(causes=[cause("caller_cpu", 300 * MS, pid=OTHER)])
     assert callers.findings[0].reason.subject["whose"] == "workload"
+
+
+def test_a_cpu_that_the_recorder_had_is_the_recordings(rule: Any) -> None:
+    own = cause("daemon_cpu", 300 * MS, pid=RECORDER)
+    taken = cause("caller_cpu", 200 * MS, pid=OTHER)
+    found = rule(causes=[own, taken, cause("passing", 500 * MS)])
+    assert codes(found) == ["cpu_taken", "recording_disturbs"]
+    assert [finding.share for finding in found.findings] == [0.2, 0.3]
+    assert found.ordinary_share == 0.5
+    assert found.findings[1].reason.figures["on_cpu_ns"] == 300 * MS
 
 
 def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None:
