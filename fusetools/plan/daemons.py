@@ -91,7 +91,7 @@ def mount_of(facts: HostFacts, path: str) -> Mount:
         raise Error(
             f"no FUSE file system is mounted on {path}",
             f"mounted: {known}{' …' if len(facts.mounts) > 5 else ''}",
-            "fusetools doctor   (lists the FUSE mounts; autofs mounts one when its path is used)",
+            "fusetools doctor   (lists the FUSE mounts)",
         )
     return mount
 
