@@ -19,6 +19,7 @@ from typing import Union
 
 from fusetools import core
 from fusetools.answers.filters import Filters
+from fusetools.answers.fixes import advice
 from fusetools.answers.frames import kind_of
 from fusetools.answers.queue import more_threads
 from fusetools.answers.requests import RequestQuery, error_name, signal_name
@@ -62,12 +63,7 @@ _WOULD_WAIT = {"EAGAIN": ("read", "write", "setlk", "setlkw")}
 # more (fs/fuse/xattr.c, no_getxattr and no_listxattr).
 _NO_ATTRIBUTE = (errno.ENODATA, errno.EOPNOTSUPP)
 _ATTRIBUTES = ("getxattr", "listxattr")
-# Changes that save requests
-_LONGER = "let the kernel cache them: a longer attr_timeout and entry_timeout"
-_NEGATIVE = "let the kernel cache that they do not exist: a negative_timeout"
-_NO_ATTRIBUTES = (
-    "if no file has such attributes, let the daemon answer ENOSYS: the kernel asks no more"
-)
+# Changes that save requests; configs/fixes has those of caches.
 # Lets the kernel remember that a file has no security.capability: SB_NOSEC (fs/fuse/inode.c).
 _KILLPRIV = "let the daemon remove capabilities: FUSE_HANDLE_KILLPRIV_V2 (Linux 5.11)"
 _LARGER = {
@@ -621,6 +617,17 @@ class Digest:
             if kind == name and operation in operations
         )
 
+    def mount_of_class(self, name: str, operations: Sequence[str]) -> TracedMount | None:
+        """Return the mount with most of the time of a class's requests, None if unknown."""
+        by: Counter[int | None] = Counter()
+        for kind, operation, node, _, ns in self.answer["class_places"]:
+            if kind == name and operation in operations:
+                by[self.answer["nodes"][node][0]] += ns
+        mounts = self.source.session.mounts
+        if not by or len(mounts) == 1:
+            return mounts[0] if len(mounts) == 1 else None
+        return self.mount_of(by.most_common(1)[0][0])
+
     def callers_of_class(self, name: str, operations: Sequence[str]) -> tuple[Caller, ...]:
         return self.callers(self.rows_of_class(name, operations))
 
@@ -811,20 +818,20 @@ def _fewer(
 
     rows = [row for row in digest.answer["class_places"] if row[1] == operation and here(row[2])]
     of = sum(n for *_, n, _ in rows)
-    saved = {_LONGER: 0, _NEGATIVE: 0}
+    saved: dict[str, int] = defaultdict(int)
     if operation in _LARGER:
-        saved[_LARGER[operation]] = sum(n for kind, *_, n, _ in rows if kind == "small")
-    if operation in _ATTRIBUTES and _no_attributes(digest, operation):
-        saved[_NO_ATTRIBUTES], *_ = _without_attribute(digest, operation)
-        of = max(of, saved[_NO_ATTRIBUTES])
+        saved["larger"] = sum(n for kind, *_, n, _ in rows if kind == "small")
+    if operation in _ATTRIBUTES and _hides_nothing(digest, operation):
+        saved["attributes"], *_ = _without_attribute(digest, operation)
+        of = max(of, saved["attributes"])
     for row in digest.answer["asked"] if operation in ("lookup", "getattr") else ():
         if row["operation"] == operation and row["most"] and here(row["most"][0][0]):
-            saved[_NEGATIVE if row["negative"] else _LONGER] += row["saved"][0]
-    fix = max(saved, key=lambda fix: saved[fix])
-    if saved[fix] < threshold(Code.CACHES_OFF.value, "least_saved") or 2 * saved[fix] <= of:
+            saved["negative" if row["negative"] else "timeouts"] += row["saved"][0]
+    most = max(saved, key=lambda kind: saved[kind], default="")
+    if saved[most] < threshold(Code.CACHES_OFF.value, "least_saved") or 2 * saved[most] <= of:
         return ""
-    figures["saved_share"] = min(saved[fix] / of, 1.0) if of else 1.0
-    return fix
+    figures["saved_share"] = min(saved[most] / of, 1.0) if of else 1.0
+    return _LARGER[operation] if most == "larger" else advice(most, digest.mount(cause))
 
 
 # Threads and CPUs
@@ -1169,7 +1176,7 @@ def _caches_off(digest: Digest) -> Iterator[Finding]:
             "timeout_ns": 1_000_000_000,
         },
         callers=digest.callers_of_class("again", operations),
-        fix=_LONGER,
+        fix=advice("timeouts", digest.mount_of_class("again", operations)),
         more=digest.command("count", "getattr|lookup"),
     )
 
@@ -1211,7 +1218,7 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
             "timeout_ns": 1_000_000_000,
         },
         callers=digest.callers_of_class("negative", ["lookup"]),
-        fix=_NEGATIVE,
+        fix=advice("negative", digest.mount_of_class("negative", ["lookup"])),
         more=digest.command("errors", "lookup"),
     )
 
@@ -1305,8 +1312,14 @@ def _attributes_absent(digest: Digest) -> Iterator[Finding]:
 def _no_attributes(digest: Digest, operation: str) -> str:
     """Return the change that ends questions for attributes, "" if it would hide one that a request
     found."""
+    mount = digest.mount_of_class("needed", [operation])
+    return advice("attributes", mount) if _hides_nothing(digest, operation) else ""
+
+
+def _hides_nothing(digest: Digest, operation: str) -> bool:
+    """Return whether no request found an attribute."""
     requests, _, failed = digest.operations.get(operation, (0, 0, 0))
-    return _NO_ATTRIBUTES if failed >= requests else ""
+    return failed >= requests
 
 
 def _without_attribute(digest: Digest, operation: str) -> tuple[int, int, str]:
@@ -1359,8 +1372,7 @@ def _read_again(digest: Digest) -> Iterator[Finding]:
                     "opens": file["opens"],
                     "times": round(size / end, 1),
                 },
-                fix="let the daemon keep the page cache (keep_cache, auto_cache or kernel_cache, "
-                "and no direct_io)",
+                fix=advice("pages", digest.mount_of(digest.answer["nodes"][node][0])),
                 more=digest.command("slow", "read", *(["--path", path] if path else [])),
             )
             return
@@ -1378,9 +1390,9 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
     if not digest.counts(code, ns):
         return
     digest.take(ns, [("lookup", 1)])
-    fix = "let the daemon answer readdirplus, so that a list brings its entries' attributes"
+    change = advice("readdirplus", digest.mount_of_class("needed", ["lookup"]))
     if "readdirplus" in digest.operations:
-        fix = (
+        change = (
             "let the daemon's readdirplus, which it answers, fill in the entries' attributes, with "
             "timeouts longer than the list takes"
         )
@@ -1390,7 +1402,7 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
         ns,
         {},
         {"lists": lists, "requests": requests, "each": round(requests / lists, 1)},
-        fix=fix,
+        fix=change,
         more=digest.command("stages", "lookup"),
     )
 

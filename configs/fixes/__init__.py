@@ -1,0 +1,1 @@
+"""What helps with which daemon, for fusetools why, installed as fusetools.configs.fixes."""
