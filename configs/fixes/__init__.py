@@ -1,1 +1,1 @@
-"""What helps with which daemon, for fusetools why, installed as fusetools.configs.fixes."""
+"""Fixes that fusetools why advises by daemon, installed as fusetools.configs.fixes."""

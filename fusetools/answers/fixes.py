@@ -1,4 +1,4 @@
-"""What a finding advises, in the words of the daemon's own options, from configs/fixes."""
+"""Changes that findings advise, in the words of the daemon's own options, from configs/fixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `why` advises for a daemon saves the requests that it is about, counted by stock perf."""
+"""Changes that `why` advises save the requests that they are about, as stock perf counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What why advises, by the daemon's program."""
+"""Changes that why advises, by the daemon's program."""
 
 from __future__ import annotations
 
