@@ -1785,7 +1785,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
             f"{_who(words)} is {words['halted']}{_in(words)} of {_file(words)}"
             f"{_since(words, ' for {}')}"
         ),
-        "all its requests were answered",
+        "no request of it waits for an answer",
     ),
     Code.HOLDER_HALTED: (
         "{comm} (pid {pid}), which holds a lock on {path}, is {halted}",

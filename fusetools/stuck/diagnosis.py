@@ -18,7 +18,16 @@ from fusetools.reasons import Code, Reason, Value
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Mounting, Stuck, StuckMount, Told
 from fusetools.stuck import verdict
 from fusetools.stuck.fixes import abort, restart, thaw
-from fusetools.stuck.graph import DEEPEST, INVALIDATES, MEMORY, SKEW, Graph, Node, ends
+from fusetools.stuck.graph import (
+    DEEPEST,
+    INVALIDATES,
+    MEMORY,
+    SKEW,
+    Graph,
+    Node,
+    ends,
+    without_frozen,
+)
 from fusetools.stuck.moment import Connection, Moment, Mounter, Process, Socket, Task
 from fusetools.stuck.threads import (
     cannot_send,
@@ -65,6 +74,7 @@ _RESUMED = (Code.HALT_FROZEN, Code.HALT_TRACED, Code.HALT_STOPPED)  # processes 
 
 def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> Stuck:
     """Return what is stuck on all mounts, or on those on ``mounts`` (mount points)."""
+    moment = without_frozen(moment)
     diagnosis = _Diagnosis(Graph(moment, older))
     paths = set(mounts)
     results = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Union
@@ -20,6 +21,24 @@ INVALIDATES = ("fuse_notify", "fuse_reverse_inval")
 _NOTIFY = (*INVALIDATES, "fuse_dev_do_write")
 
 Node = Union[Task, Process, Connection]
+
+
+def without_frozen(moment: Moment) -> Moment:
+    """Return the moment without the requests that wait only until their frozen callers send them:
+    the kernel counts these, too (fs/fuse/dev.c, fuse_get_req).
+
+    Where further requests wait, what the frozen callers wait for is unknown.
+    """
+    frozen = {process.pid for process in moment.processes if process.frozen}
+    unsent: Counter[int] = Counter()
+    for task in moment.tasks:
+        if task.pid in frozen and cannot_send(task):
+            unsent.update([number for place in task.places for number in place.on][:1])
+    connections = (
+        replace(c, waiting=0) if c.waiting and c.waiting == unsent[c.number] else c
+        for c in moment.connections
+    )
+    return replace(moment, connections=tuple(connections))
 
 
 class Graph:
@@ -112,14 +131,15 @@ class Graph:
     def _is_halted(self, task: Task) -> bool:
         """Return whether a thread does not run for another reason than a request.
 
-        The kernel may freeze a thread that waits for an answer (cgroup v1): no request is left once
-        it has the answer.
+        The kernel may freeze a thread that waits for an answer or until it may send (cgroup v1): no
+        request is left once it has the answer, or may send.
         """
         process = self.processes.get(task.pid)
         on_mounts = [n for place in task.places for n in place.on if self._is_fuse(n)]
         answered = [self.connections[number].waiting for number in on_mounts[:1]] == [0]
         frozen = process is not None and bool(process.frozen)
-        return task.is_halted or (frozen and answered and has_request(task))
+        ended = has_request(task) or bool(cannot_send(task))
+        return task.is_halted or (frozen and answered and ended)
 
     def _is_fuse(self, number: int) -> bool:
         connection = self.connections.get(number)

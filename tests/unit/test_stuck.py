@@ -1502,7 +1502,8 @@ def test_a_caller_that_is_halted_is_no_hang(
     (cause,) = mount.halted
     assert (cause.kind, [fix.command for fix in cause.fixes]) == (kind, fixes)
     assert cause.text == (
-        f"cat (pid 500) is {text} in read of /mnt/a/x for 12 s: all its requests were answered"
+        f"cat (pid 500) is {text} in read of /mnt/a/x for 12 s: no request of it waits for "
+        "an answer"
     )
     printed = " ".join(render(result).split())
     assert cause.text in printed and all(f"fix: {fix}" in printed for fix in fixes)
@@ -1520,6 +1521,21 @@ def test_a_caller_that_is_halted_is_no_hang(
 def test_other_halted_threads_are_not_reported(task: Task) -> None:
     (mount,) = stuck(moment(task, reader(102), connections=(QUIET,))).mounts
     assert (mount.state, mount.halted) == ("quiet", ())
+
+
+def test_a_frozen_caller_that_has_yet_to_send_is_no_hang() -> None:
+    """The kernel counts its request as waiting. Nobody but the caller delays it."""
+    task = replace(caller(), stack=("fuse_get_req", "__fuse_simple_request"), wchan="")
+    frozen = replace(CALLER, frozen=("/sys/fs/cgroup/a",))
+    of = {"processes": (DAEMON, frozen)}
+    one = stuck(moment(task, reader(101), connections=(replace(MOUNT, waiting=1),), **of))
+    (mount,) = one.mounts
+    assert (mount.state, mount.causes, mount.callers) == ("quiet", (), ())
+    assert [cause.kind for cause in mount.halted] == ["frozen"]
+    # Another request waits, which may be the mount's first.
+    two = stuck(moment(task, reader(101), connections=(replace(MOUNT, waiting=2),), **of))
+    (mount,) = two.mounts
+    assert mount.state == "stuck" and mount.halted == ()
 
 
 def test_a_frozen_caller_that_has_no_answer_yet_waits() -> None:
