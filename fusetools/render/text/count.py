@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fusetools.figures import duration, number, took
-from fusetools.printable import printable
 from fusetools.render.text.errors import interrupts
-from fusetools.render.text.footer import footer, missing, warnings
+from fusetools.render.text.footer import footer, missing, never_called, warnings
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.count import Counts
 
@@ -59,10 +58,3 @@ def _calls(result: Counts) -> list[str]:
     served = {(c.layer, c.function) for c in called}
     never = {c.function for c in result.counts if (c.layer, c.function) not in served}
     return output + never_called(never)
-
-
-def never_called(functions: Iterable[str]) -> list[str]:
-    """List probed functions without calls."""
-    names = ", ".join(sorted(set(map(printable, functions))))
-    text = f"never called: {names}"
-    return ["", *prose(text, rest="  ")] if names else []

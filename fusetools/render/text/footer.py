@@ -34,6 +34,13 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     return output + warnings(losses.warnings)
 
 
+def never_called(functions: Iterable[str]) -> list[str]:
+    """List probed functions without calls."""
+    names = ", ".join(sorted(set(map(printable, functions))))
+    text = f"never called: {names}"
+    return ["", *prose(text, rest="  ")] if names else []
+
+
 def warnings(texts: Iterable[str]) -> list[str]:
     return [line for text in texts for line in prose(f"warning: {printable(text)}", rest="  ")]
 

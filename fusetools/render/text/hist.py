@@ -11,8 +11,7 @@ from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.reasons import Reason, of_daemon
-from fusetools.render.text.count import never_called
-from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.footer import footer, missing, never_called, ways_out
 from fusetools.render.text.layout import bar, lines, prose, table
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histograms

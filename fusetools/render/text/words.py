@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.results.request import Request
+
+if TYPE_CHECKING:
+    from fusetools.results.request import Request
 
 # Name of a stage, its name within joined stages, its letter in a bar, and its colour in HTML.
 WORDS = {
