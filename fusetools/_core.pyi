@@ -818,7 +818,8 @@ def numbered(
     """Return the requests of a number; ``connected`` as in `slowest`."""
 
 def daemons(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Daemons:
-    """Return the states of traced daemons that did not answer all requests."""
+    """Return the states of traced daemons that did not answer all requests; none if the
+    recording's end shows that all of them work until then."""
 
 def errors(path: str | PathLike[str], catalogue: Rows, filters: Filters) -> Errors:
     """Count the replies by operation and error."""

@@ -86,7 +86,7 @@ class Merger:
             stdout=subprocess.PIPE,
             stderr=self._complaints,
             cwd="/",
-            env={**os.environ, "RAYON_NUM_THREADS": "1"} if alone else None,
+            env={**os.environ, "FUSETOOLS_THREADS": "1"} if alone else None,
             bufsize=0,
             preexec_fn=prepare,
             start_new_session=True,  # so that its children can be killed with it

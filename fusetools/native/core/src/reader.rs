@@ -18,12 +18,13 @@ mod places;
 mod records;
 mod scan;
 mod stream;
+mod tail;
 mod window;
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, Range};
+use std::ops::{ControlFlow, Deref, Range};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -42,7 +43,7 @@ use crate::programs::files::VDSO;
 use crate::reader::join::{Begins, Join};
 use crate::threads;
 
-use blocks::{unpack, Block, Blocks, Storage};
+use blocks::{unpack, Block, Blocks, Piece, Storage};
 use fields::Take;
 use ids::Ids;
 use order::{latest, Order, Rounds, Sink};
@@ -50,8 +51,9 @@ use places::Place;
 pub use places::Places;
 pub use records::{Record, Records};
 pub(crate) use scan::space_change;
-use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
+use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally, View};
 pub use stream::Stream;
+pub use tail::Tail;
 pub use window::{Extent, Window};
 
 /// Event with the recording's own facts.
@@ -61,6 +63,9 @@ pub const SESSION: &str = "fusetools:session";
 const CHUNK: usize = 256 << 10;
 /// Maximum size of a recording that is read as one chunk, since there is too little for workers to share.
 const SMALL: usize = 4 << 20;
+/// Size in bytes that most records do not reach, and upper bound of a record's size, which has 16 bits.
+const RECORD: usize = 1 << 12;
+const RECORD_MAX: usize = 1 << 16;
 /// Number of events that are gathered before they are sorted and handed on.
 const BATCH: usize = 1 << 12;
 /// Limit of what compressed records may grow to, in all: this many times their size, and this much more. perf's own
@@ -524,68 +529,65 @@ impl Reader {
         order: &mut Order<impl Sink>,
         data: Range<usize>,
     ) -> Option<usize> {
-        let bytes: &[u8] = &self.bytes;
-        let bytes = &bytes[..data.end];
+        let whole = View::whole(&self.bytes[..data.end]);
         let chunks = data.len().div_ceil(self.chunk);
         let range = |index: usize| {
             let start = data.start + index * self.chunk;
             start..(start + self.chunk).min(data.end)
         };
         if chunks <= 1 {
-            let part = plan.read(bytes, data.start, data.end);
+            let part = plan.read(whole, data.start, data.end);
             order.note(&part, part.start..part.next);
             return order.add(part);
         }
-        let ahead = threads::ahead();
-        threads::scoped(|workers| {
-            let (send, receive) = mpsc::channel();
-            let spawn = |index: usize| {
-                let send = send.clone();
-                let range = range(index);
-                workers.spawn(move || {
-                    let start = if index == 0 {
-                        Some(range.start)
-                    } else {
-                        plan.guess(bytes, range.clone())
+        let mut indexes = 0..chunks;
+        // Bytes after a chunk that hold the rest of its last record; most records are short.
+        let beyond = AtomicUsize::new(RECORD);
+        let read = |index: usize| {
+            let range = range(index);
+            let read = |beyond: usize| {
+                let copied = range.start..(range.end + beyond).min(data.end);
+                self.bytes.with(copied, |bytes| {
+                    let view = View {
+                        bytes,
+                        base: range.start,
+                        end: data.end,
                     };
-                    let part = start.map(|start| plan.read(bytes, start, range.end));
-                    // The receiver is gone only if the result is no longer wanted.
-                    let _ = send.send((index, part));
-                });
+                    let start = match index {
+                        0 => Some(range.start),
+                        _ => plan.guess(view, range.clone()),
+                    };
+                    start.map(|start| plan.read(view, start, range.end))
+                })
             };
-            (0..chunks.min(ahead)).for_each(&spawn);
-            let mut early: BTreeMap<usize, Option<Part>> = BTreeMap::new();
-            let mut at = data.start;
-            for index in 0..chunks {
-                let part = loop {
-                    if let Some(part) = early.remove(&index) {
-                        break part;
-                    }
-                    match receive.recv() {
-                        Ok((which, part)) => early.insert(which, part),
-                        Err(_) => break None,
-                    };
-                };
-                if index + ahead < chunks {
-                    spawn(index + ahead);
-                }
-                let end = range(index).end;
-                if at >= end {
-                    continue;
-                }
-                let part = match part {
-                    Some(part) if part.start == at => part,
-                    _ => plan.read(bytes, at, end),
-                };
-                at = part.next;
-                order.note(&part, part.start..part.next);
-                if order.ends(&part) {
-                    return order.add(part);
-                }
-                order.add(part);
+            let mut part = read(beyond.load(Ordering::Relaxed));
+            if let Some(End::Cut) = part.as_ref().map(|part| &part.end) {
+                beyond.store(RECORD_MAX, Ordering::Relaxed);
+                part = read(RECORD_MAX);
             }
-            None
-        })
+            (part, range.end)
+        };
+        let mut at = data.start;
+        let mut compressed = None;
+        let add = |(part, end): (Option<Part>, usize)| {
+            if at >= end {
+                return ControlFlow::Continue(());
+            }
+            let part = match part {
+                Some(part) if part.start == at => part,
+                _ => plan.read(whole, at, end),
+            };
+            at = part.next;
+            order.note(&part, part.start..part.next);
+            let ends = order.ends(&part);
+            compressed = order.add(part);
+            match ends {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        threads::in_order(|| indexes.next(), read, add);
+        compressed
     }
 
     /// Unpack compressed records and read them on several cores. Unpack one after the other where their stream demands
@@ -593,60 +595,40 @@ impl Reader {
     fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
         let mut blocks = Blocks::new(&self.bytes, data, self.chunk);
         blocks.unpacking = true;
-        let ahead = threads::ahead();
-        let whole = threads::scoped(|workers| {
-            let (send, receive) = mpsc::channel();
-            let mut early: BTreeMap<usize, (Range<usize>, Part)> = BTreeMap::new();
-            let (mut spawned, mut done) = (0, 0);
-            loop {
-                while spawned < done + ahead {
-                    let start = blocks.at;
-                    let pieces = blocks.next_pieces();
-                    let block = match pieces[..] {
-                        [] => blocks.next_block(),
-                        _ => None,
-                    };
-                    if pieces.is_empty() && block.is_none() {
-                        break;
-                    }
-                    if blocks.decoder.is_some() {
-                        // Unpacking it requires the data before it.
-                        order.places = None;
-                    }
-                    let range = start..blocks.at;
-                    let (send, index) = (send.clone(), spawned);
-                    spawned += 1;
-                    workers.spawn(move || {
-                        let unpacked = || unpack(&self.bytes, &pieces);
-                        let (block, damage) = block.map_or_else(unpacked, |block| (block, None));
-                        let mut part = plan.read(&block, 0, block.len());
-                        if let (Some(what), End::More) = (damage, &part.end) {
-                            part.end = End::Damaged(what);
-                        }
-                        let _ = send.send((index, (range, part)));
-                    });
-                }
-                if done == spawned {
-                    return true;
-                }
-                let (range, part) = loop {
-                    if let Some(part) = early.remove(&done) {
-                        break part;
-                    }
-                    match receive.recv() {
-                        Ok((which, part)) => early.insert(which, part),
-                        Err(_) => return false,
-                    };
-                };
-                done += 1;
-                order.note(&part, range);
-                let ends = order.ends(&part);
-                order.add(part);
-                if ends {
-                    return false;
-                }
+        let mut readable = true;
+        let next = || {
+            let start = blocks.at;
+            let pieces = blocks.next_pieces();
+            let block = match pieces[..] {
+                [] => Some(blocks.next_block()?),
+                _ => None,
+            };
+            // Unpacking it requires the data before it.
+            readable &= blocks.decoder.is_none();
+            Some((start..blocks.at, pieces, block))
+        };
+        let read = |(range, pieces, block): (Range<usize>, Vec<Piece>, Option<Block<'_>>)| {
+            let unpacked = || unpack(&self.bytes, &pieces);
+            let (block, damage) = block.map_or_else(unpacked, |block| (block, None));
+            let mut part = plan.read(View::whole(&block), 0, block.len());
+            if let (Some(what), End::More) = (damage, &part.end) {
+                part.end = End::Damaged(what);
             }
-        });
+            (range, part)
+        };
+        let add = |(range, part): (Range<usize>, Part)| {
+            order.note(&part, range);
+            let ends = order.ends(&part);
+            order.add(part);
+            match ends {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let whole = threads::in_order(next, read, add);
+        if !readable {
+            order.places = None;
+        }
         // Damage after the end does not matter, and how far was unpacked depends on the chunks.
         if whole {
             order.warnings.extend(blocks.damage);

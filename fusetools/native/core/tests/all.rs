@@ -6,6 +6,7 @@ mod trace_data;
 mod analysis;
 mod bundles;
 mod copied_stacks;
+mod daemons;
 mod flame;
 mod moments;
 mod now;

@@ -10,7 +10,8 @@ use fusetools_core::Error;
 use fusetools_core::Reader;
 use fusetools_core::ScanInfo;
 use perf_data::{
-    compress, end, meaning, record, round, send, session, words, Event, PerfData, Random, Sample,
+    compress, end, frame, meaning, record, round, send, session, words, Event, PerfData, Random,
+    Sample,
 };
 
 /// Return kinds 0 and 1, and 2 so that switches come, too.
@@ -462,18 +463,80 @@ fn chunks_do_not_matter() {
     let mut fake = record(71, 0, &words(&[800, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     (0..100).for_each(|_| fake.extend(round()));
     file.records.insert(100, fake);
+    for (at, size) in [(250, 65_520), (200, 10_000), (150, 4_080)] {
+        file.records.insert(at, record(79, 0, &vec![0; size]));
+    }
     let expected = read(file.bytes());
     assert_eq!(expected.info.warnings, [""; 0]);
+    let name = format!("fusetools-chunks-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, file.bytes()).unwrap();
     for chunk in [8, 16, 40, 64, 120, 256, 1000, 1024, 4096, 16 << 10] {
-        let mut reader = Reader::from_bytes(file.bytes()).unwrap();
-        reader.set_chunk(chunk);
-        let result = scan(&reader);
-        assert!(
-            result.events == expected.events && result.side == expected.side,
-            "chunks of {chunk}"
-        );
-        assert_eq!(result.info, expected.info);
+        let in_memory = Reader::from_bytes(file.bytes()).unwrap();
+        for mut reader in [in_memory, Reader::open(&path).unwrap()] {
+            reader.set_chunk(chunk);
+            let result = scan(&reader);
+            assert!(
+                result.events == expected.events && result.side == expected.side,
+                "chunks of {chunk}"
+            );
+            assert_eq!(result.info, expected.info);
+        }
     }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_tail_has_all_events_since_a_time() {
+    let file = two_cpus(60, 100);
+    let data = file.data();
+    let packed = compress(&data, 4096, 81).concat();
+    let frames: Vec<u8> = file
+        .records
+        .chunks(50)
+        .flat_map(|r| frame(&r.concat()))
+        .collect();
+    for (name, bytes, found) in [
+        ("plain", file.bytes(), true),
+        (
+            "frames",
+            file.with_data(&frames, &packed_features(&file)),
+            true,
+        ),
+        // One stream: it cannot be unpacked from the middle.
+        (
+            "stream",
+            file.with_data(&packed, &packed_features(&file)),
+            false,
+        ),
+    ] {
+        let mut reader = Reader::from_bytes(bytes).unwrap();
+        let all = scan(&reader);
+        let catalogue = catalogue();
+        reader.set_chunk(if name == "plain" { 2000 } else { 1500 });
+        let mut events = Vec::new();
+        let tail = reader.scan_tail(&catalogue, &mut |batch| events.extend(batch.events));
+        assert_eq!(tail.is_some(), found, "{name}");
+        let Some(tail) = tail else { continue };
+        assert_eq!(tail.info.last, all.info.last);
+        assert!(events.len() < all.events.len() / 2, "{name}");
+        let later = |events: &[Ev]| -> Vec<Ev> {
+            let later = events.iter().filter(|event| event.time > tail.since);
+            later.copied().collect()
+        };
+        assert!(later(&events).len() > 100, "{name}");
+        assert!(later(&events) == later(&all.events), "{name}");
+        // A part of it is too short for rounds.
+        reader.set_chunk(64);
+        assert!(reader.scan_tail(&catalogue, &mut drop).is_none());
+    }
+}
+
+fn packed_features(file: &PerfData) -> Vec<(u32, Vec<u8>)> {
+    let mut features = file.features();
+    features.push((27, vec![0; 20]));
+    features.sort();
+    features
 }
 
 #[test]

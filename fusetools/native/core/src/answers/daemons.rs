@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::events::{Ev, Meaning, Role, Side, ABSENT};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::filters::Filters;
-use crate::requests::named::{tell, Known, Listener};
+use crate::requests::named::{tell, Known, Listener, Observer};
+use crate::requests::stitch::{asleep, Stitch};
 
 /// __TASK_STOPPED, __TASK_TRACED (include/linux/sched.h).
 const STOPPED: u64 = 4 | 8;
@@ -47,16 +48,75 @@ impl State {
     }
 }
 
-/// Return the daemons' states, from one pass. The filters define which processes are daemons.
+/// Return the daemons' states, from one pass; none if the recording's end shows that all of them work until then. The
+/// filters define which processes are daemons.
 pub fn states(
     reader: &Reader,
     catalogue: &[Meaning],
     filters: Filters,
 ) -> Result<(ScanInfo, Vec<State>), Error> {
+    if let Some(info) = at_work(reader, catalogue, filters.clone()) {
+        return Ok((info, Vec::new()));
+    }
     let mut daemons = Daemons::new(&filters.daemons);
     let (info, ..) = tell(reader, catalogue, filters, &mut daemons)?;
     let states = daemons.finish(info.last);
     Ok((info, states))
+}
+
+/// Return facts about the recording's end if it shows that no daemon has ended, is stopped, or hangs: each has run
+/// there after any sign of that, and more recently than an answered request took. None: the whole recording tells.
+fn at_work(reader: &Reader, catalogue: &[Meaning], filters: Filters) -> Option<ScanInfo> {
+    let mut signs = Signs {
+        daemons: Daemons::new(&filters.daemons),
+        last: 0,
+    };
+    let (first, arch) = (filters.first(reader).ok()?, reader.arch());
+    let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
+    let mut observer = Observer::new(stitch, catalogue, &mut signs);
+    let tail = reader.scan_tail(catalogue, &mut |batch| observer.push(&batch))?;
+    // Requests that have not ended do not count: the whole recording may have older ones.
+    drop(observer);
+    let last = tail.info.last;
+    let over = signs.last.max(tail.since);
+    let states = signs.daemons.finish(last);
+    let works = |state: &State| {
+        let over = state.ran == ABSENT || state.ran <= over;
+        let done = state.stopped != ABSENT || state.ended != ABSENT;
+        !over && !done && last.saturating_sub(state.ran) <= state.answered
+    };
+    states.iter().all(works).then_some(tail.info)
+}
+
+/// Observer of the daemons' threads at the recording's end, where not all threads are known.
+struct Signs {
+    daemons: Daemons,
+    /// Time of the last sign that a thread which may be a daemon's has ended or is stopped; 0: none.
+    last: u64,
+}
+
+impl Listener for Signs {
+    fn story(&mut self, known: &Known<'_>) {
+        self.daemons.story(known);
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        // perf does not know the process of a thread that has ended.
+        let may_be = ev.pid <= 0 || self.daemons.places.contains_key(&ev.pid);
+        if role == Role::Switch && ev.v[1] & (STOPPED | DEAD) != 0 && may_be {
+            self.last = ev.time;
+        }
+        self.daemons.event(ev, role);
+    }
+
+    fn side(&mut self, record: &Side) {
+        if let Side::Exit { pid, time, .. } = record {
+            if self.daemons.places.contains_key(pid) {
+                self.last = *time;
+            }
+        }
+        self.daemons.side(record);
+    }
 }
 
 /// Observer of the daemons' threads.

@@ -4,9 +4,11 @@
 //! count in a file is checked against the file's length.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::{Deref, Range};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,15 +42,20 @@ const MAX_EVENTS: usize = 1 << 14;
 
 /// Bytes of a file: mapped, or in memory.
 pub(crate) enum Bytes {
-    Mapped(memmap2::Mmap),
+    Mapped(memmap2::Mmap, File),
     Owned(Vec<u8>),
+}
+
+thread_local! {
+    /// Kept, so that it stays in the CPU's cache.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped(map, _) => map,
             Bytes::Owned(vec) => vec,
         }
     }
@@ -92,7 +99,24 @@ impl Bytes {
         // SAFETY: the map is read-only and private. As with every mapped reader, this process ends if another one
         // shortens the file meanwhile.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
-        Ok(Bytes::Mapped(map))
+        Ok(Bytes::Mapped(map, file))
+    }
+
+    /// Pass a part of the file to `see`. It is copied: mapping each page costs more, and its memory stays in use.
+    pub(crate) fn with<R>(&self, range: Range<usize>, see: impl FnOnce(&[u8]) -> R) -> R {
+        let Bytes::Mapped(_, file) = self else {
+            return see(&self[range]);
+        };
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < range.len() {
+                buffer.resize(range.len(), 0);
+            }
+            let part = &mut buffer[..range.len()];
+            match file.read_exact_at(part, range.start as u64) {
+                Ok(()) => see(part),
+                Err(_) => see(&self[range]),
+            }
+        })
     }
 }
 

@@ -33,6 +33,9 @@ pub(super) struct Rounds {
     last: u64,
     /// Time up to which everything should have come.
     pub(super) complete: u64,
+    /// Latest time before the end of the second round. Every later time in the file is at or after the first round's,
+    /// also if the first round's beginning was not read.
+    pub(super) second: Option<u64>,
 }
 
 impl Rounds {
@@ -41,6 +44,9 @@ impl Rounds {
     }
 
     pub(super) fn ended(&mut self) {
+        if self.complete > 0 {
+            self.second.get_or_insert(self.last);
+        }
         self.complete = self.last;
         self.last = self.latest;
     }
@@ -128,7 +134,7 @@ impl<S: Sink> Order<S> {
             self.hand(self.rounds.complete);
         }
         match part.end {
-            End::More => None,
+            End::More | End::Cut => None,
             End::Compressed => Some(part.next),
             End::Damaged(what) => {
                 self.warnings.push(what);

@@ -156,11 +156,12 @@ mod tests {
             stacked: Vec::new(),
             stacks: false,
             calls: false,
+            most: AtomicUsize::new(0),
         };
         let mut places = Vec::new();
         let many = 5 * MOST + 3;
         for at in 0..many {
-            let mut part = plan.read(&[], 0, 0);
+            let mut part = plan.read(View::whole(&[]), 0, 0);
             (part.min, part.max) = (2 * at as u64, 2 * at as u64 + 1);
             Place::note(&mut places, &part, at..at + 1);
             assert!(places.len() <= MOST);

@@ -17,6 +17,8 @@ pub(super) struct ScanPlan {
     pub(super) stacks: bool,
     /// Some row is a system call.
     pub(super) calls: bool,
+    /// Maximum number of events in a chunk so far: room for as many costs less than growing.
+    pub(super) most: AtomicUsize,
 }
 
 /// Different call chains, numbered in order of appearance.
@@ -66,6 +68,30 @@ impl Stacks {
     }
 }
 
+/// Bytes of records, or a part of them.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Offset of the part, and the end of the whole.
+    pub(super) base: usize,
+    pub(super) end: usize,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn whole(bytes: &'a [u8]) -> View<'a> {
+        View {
+            bytes,
+            base: 0,
+            end: bytes.len(),
+        }
+    }
+
+    /// Return whether bytes follow that are not in it.
+    fn is_cut(&self) -> bool {
+        self.base + self.bytes.len() < self.end
+    }
+}
+
 /// Contents of one chunk, as one worker read them.
 pub(super) struct Part {
     /// Offsets of its first record, and of the record after its last.
@@ -98,6 +124,8 @@ pub(super) enum End {
     Damaged(String),
     /// The next record is compressed.
     Compressed,
+    /// The next record is not whole in this part of the file.
+    Cut,
 }
 
 #[derive(Clone, Default)]
@@ -210,27 +238,33 @@ impl ScanPlan {
             stacks: catalogue.iter().any(|meaning| meaning.role == Role::Stack),
             calls: catalogue.iter().any(Compat::needs),
             stacked,
+            most: AtomicUsize::new(0),
         }
     }
 
     /// Return a likely start of a record in the range: one from which several plausible records follow each other.
-    pub(super) fn guess(&self, bytes: &[u8], range: Range<usize>) -> Option<usize> {
+    pub(super) fn guess(&self, view: View<'_>, range: Range<usize>) -> Option<usize> {
         const CHAIN: usize = 8;
-        let plausible = |at: usize| -> Option<usize> {
-            let header = Header::at(bytes, at).ok()?;
+        let bytes = view.bytes;
+        let plausible = |at: usize| -> Result<usize, NoRecord> {
+            let header = Header::at(bytes, at)?;
             let known = match header.kind {
                 record::SAMPLE => self.ids.of_sample(&bytes[at..at + header.size]).is_some(),
                 1..=31 | record::USER..=127 => true,
                 _ => false,
             };
-            (known && header.size % 8 == 0).then_some(at + header.size)
+            match known && header.size % 8 == 0 {
+                true => Ok(at + header.size),
+                false => Err(NoRecord::Size(header.size)),
+            }
         };
         range.step_by(8).find(|&start| {
-            let mut at = start;
+            let mut at = start - view.base;
             for _ in 0..CHAIN {
                 match plausible(at) {
-                    Some(next) => at = next,
-                    None => return at == bytes.len(),
+                    Ok(next) => at = next,
+                    Err(NoRecord::Short) if view.is_cut() => return true,
+                    Err(_) => return at == bytes.len(),
                 }
             }
             true
@@ -238,12 +272,13 @@ impl ScanPlan {
     }
 
     /// Read the records that begin in `start..end`; the last may reach beyond.
-    pub(super) fn read(&self, bytes: &[u8], start: usize, end: usize) -> Part {
+    pub(super) fn read(&self, view: View<'_>, start: usize, end: usize) -> Part {
+        let View { bytes, base, .. } = view;
         let mut part = Part {
             start,
             next: start,
             end: End::More,
-            events: Vec::new(),
+            events: Vec::with_capacity(self.most.load(Ordering::Relaxed)),
             side: Vec::new(),
             stacks: Stacks::default(),
             rounds: Vec::new(),
@@ -257,8 +292,12 @@ impl ScanPlan {
         };
         let mut at = start;
         while at < end {
-            let header = match Header::at(bytes, at) {
+            let header = match Header::at(bytes, at - base) {
                 Ok(header) => header,
+                Err(NoRecord::Short) if view.is_cut() => {
+                    part.end = End::Cut;
+                    break;
+                }
                 Err(NoRecord::Short) => {
                     part.end =
                         End::Damaged(format!("the file is cut short in the record at byte {at}"));
@@ -271,7 +310,7 @@ impl ScanPlan {
                     break;
                 }
             };
-            let record = &bytes[at..at + header.size];
+            let record = &bytes[at - base..at - base + header.size];
             match header.kind {
                 record::SAMPLE => self.sample(record, &mut part),
                 record::FINISHED_ROUND => part.rounds.push(part.max),
@@ -282,8 +321,8 @@ impl ScanPlan {
                 record::USER.. => {}
                 _ => self.other(header, record, &mut part),
             }
-            let Some(next) = file::range_end(at, header.size, header.extra(bytes, at))
-                .filter(|&n| n <= bytes.len())
+            let Some(next) = file::range_end(at, header.size, header.extra(bytes, at - base))
+                .filter(|&n| n <= view.end)
             else {
                 part.end = End::Damaged(format!(
                     "the file is cut short in the data after the record at byte {at}"
@@ -293,6 +332,7 @@ impl ScanPlan {
             at = next;
         }
         part.next = at;
+        self.most.fetch_max(part.events.len(), Ordering::Relaxed);
         // Sorted here, where several cores work: merging sorted parts costs little.
         part.events.sort_by_key(|event| event.time);
         part
@@ -669,6 +709,7 @@ mod tests {
                 stacked: Vec::new(),
                 stacks: false,
                 calls: false,
+                most: AtomicUsize::new(0),
             };
             for time in (0..25).chain([u64::MAX]) {
                 let (from, to, within) = plan.stretch(time);

@@ -111,7 +111,7 @@ impl Stream {
             return Ok(());
         };
         let whole = whole_records(&self.rest);
-        let part = begun.plan.read(&self.rest[..whole], 0, whole);
+        let part = begun.plan.read(View::whole(&self.rest[..whole]), 0, whole);
         if let Some(spool) = &mut self.spool {
             spool.new.extend_from_slice(&self.rest[..whole]);
         }
@@ -170,7 +170,7 @@ impl Stream {
 
 fn damage(end: &End) -> Option<String> {
     match end {
-        End::More => None,
+        End::More | End::Cut => None,
         End::Damaged(why) => Some(why.clone()),
         End::Compressed => Some("compressed records".into()),
     }

@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// Upper bound of a record's size, which has 16 bits: a full buffer lacks less than that.
-const RECORD_MAX: u64 = 1 << 16;
-
 /// Requested part of overwriting buffers. Times are ns on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -56,7 +53,9 @@ impl Reader {
             *bytes += record.bytes.len() as u64;
             *oldest = time.min(*oldest);
         }
-        let filled = |&&(bytes, _): &&(u64, u64)| bytes.saturating_add(RECORD_MAX) > window.buffer;
+        // A full buffer lacks less than a record.
+        let lacks = RECORD_MAX as u64;
+        let filled = |&&(bytes, _): &&(u64, u64)| bytes.saturating_add(lacks) > window.buffer;
         let whole = buffers.values().filter(filled).map(|(_, oldest)| *oldest);
         let whole = whole.max().unwrap_or(0);
         let rate = |(bytes, oldest): &(u64, u64)| {

@@ -2,8 +2,8 @@
 //! (PERF_RECORD_COMPRESSED, tools/perf/Documentation/perf.data-file-format.txt).
 
 use std::io;
+use std::ops::ControlFlow;
 
-use rayon::prelude::*;
 use zstd::bulk::Compressor;
 
 use crate::format::record;
@@ -74,10 +74,16 @@ impl Packer {
         if blocks.iter().all(|block| block.ends.is_empty()) {
             return Ok(blocks.into_iter().map(|block| block.bytes).collect());
         }
-        match threads::pool() {
-            Some(pool) => pool.install(|| blocks.into_par_iter().map(pack).collect()),
-            None => blocks.into_iter().map(pack).collect(),
-        }
+        let (mut blocks, mut packed) = (blocks.into_iter(), Vec::new());
+        threads::in_order(
+            || blocks.next(),
+            pack,
+            |block| {
+                packed.push(block);
+                ControlFlow::Continue(())
+            },
+        );
+        packed.into_iter().collect()
     }
 }
 
