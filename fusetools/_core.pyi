@@ -396,6 +396,16 @@ class Numbered(Answer):
     rows: Sequence[NamedRequest]
     lines: Sequence[Line]
 
+class Signal(TypedDict):
+    """Signal to a daemon: its number and si_code, the process that ran when it was sent, and the
+    time in ns on the recording's clock."""
+
+    number: int
+    code: int
+    pid: int
+    comm: str
+    time: int
+
 class DaemonState(TypedDict):
     """State of a daemon that did not answer all requests.
 
@@ -406,6 +416,7 @@ class DaemonState(TypedDict):
     ran: int | None
     stopped: int | None
     ended: int | None
+    signal: Signal | None
     unanswered: int
     hangs: bool
 

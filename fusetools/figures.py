@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 UNITS = ("ns", "us", "ms")
 NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 # Factors of the unit letters in sizes that users write: 64k, 500M.
@@ -89,3 +92,21 @@ def binary(bytes_: int) -> str:
 def share(n: float, whole: float) -> str:
     """Format n as per cent of the whole; "" if the whole is 0."""
     return f"{100 * n / whole:.1f} %" if whole else ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, e.g. SIGALRM; "" for 0."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def ending(status: int) -> str:
+    """Return how a process ended, by its status as of waitpid(2): "SIGSEGV (core dumped)", "exit
+    status 1"."""
+    if os.WIFSIGNALED(status):
+        return signal_name(os.WTERMSIG(status)) + " (core dumped)" * os.WCOREDUMP(status)
+    return f"exit status {os.WEXITSTATUS(status)}"

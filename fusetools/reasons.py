@@ -200,6 +200,7 @@ class Code(str, Enum):
     ERRORS_FREQUENT = "errors_frequent"
     CONTENT_REFUSED = "content_refused"
     DISCONNECTED = "disconnected"
+    DAEMON_ENDED = "daemon_ended"
     UNANSWERED = "unanswered"
     RECORDING_DISTURBS = "recording_disturbs"
 
@@ -920,6 +921,44 @@ def _whose(words: Words) -> str:
     return "callers" if words.get("whose") == "workload" else "the daemon"
 
 
+def _ended(words: Words, served: str = "") -> str:
+    """Return which daemon ended, and when."""
+    when = " {ended_ns} after the recording's begin".format_map(words) * ("ended_ns" in words)
+    return f"{words['comm'] or 'the daemon'} (pid {words['pid']}){served} ended{when}"
+
+
+def _how_ended(words: Words) -> str:
+    """Return how a daemon ended, and who sent the signal that ended it."""
+    how, sender = words.get("ending", ""), words.get("sender", "")
+    if sender and how.startswith(words["signal"]):
+        how += f", {'raised' if sender == 'itself' else 'sent'} by {sender}"
+    elif sender:
+        after = "{before_ns} after {signal} from {sender}".format_map(words)
+        how = ", ".join(filter(None, (how, after)))
+    if "oom_kills" in words:
+        killed = words.counted("oom_kills", "process", "processes")
+        how += f"; memory was used up: the kernel killed {killed} meanwhile"
+    return how or "how is unknown"
+
+
+def _answers_since(words: Words) -> str:
+    return f"; pid {words['follower']} answers there since" if "follower" in words else ""
+
+
+def _disconnected(words: Words) -> str:
+    """Return why system calls failed with ENOTCONN."""
+    connection = f"the connection of {words.get('path', 'a mount')}"
+    if "ended_ns" in words or "ending" in words:
+        gone = "was gone" if "follower" in words else "is gone"
+        return f"{connection} {gone}: {_ended(words)}: {_how_ended(words)}{_answers_since(words)}"
+    if "follower" in words:
+        return (
+            f"{connection} was gone until pid {words['follower']} answered there: the daemon "
+            "before it had ended"
+        )
+    return f"{connection} is gone: its daemon has ended, or the mount was aborted"
+
+
 def _outside_of_requests(words: Words) -> str:
     where = f" on {words['path']}" if "path" in words else ""
     calls = words.counted("calls", "call")
@@ -1511,13 +1550,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.DISCONNECTED: (
         lambda words: f"{words.counted('calls', 'system call')} failed with ENOTCONN",
-        lambda words: (
-            f"the connection of {words['path']} was gone until pid {words['follower']} answered "
-            "there: the daemon before it had ended"
-            if "follower" in words
-            else f"the connection of {words.get('path', 'a mount')} is gone: its daemon has ended, "
-            "or the mount was aborted"
-        ),
+        _disconnected,
+    ),
+    Code.DAEMON_ENDED: (
+        lambda words: _ended(words, f", which served {words['path']},"),
+        lambda words: _how_ended(words) + _answers_since(words),
     ),
     Code.UNANSWERED: (
         lambda words: f"{words['requests']} of {words.counted('of', 'request')} {_fate(words)}",

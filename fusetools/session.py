@@ -124,6 +124,16 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A daemon that ended. ``status``: as of waitpid(2), None if unknown; ``oom_kills``: number of
+    processes of the host that the kernel ended meanwhile because memory was used up."""
+
+    pid: int
+    status: int | None = None
+    oom_kills: int = 0
+
+
+@dataclass(frozen=True)
 class File:
     """A file of process ``pid``, a daemon's, by descriptor ``fd``, open during the whole recording.
 
@@ -229,6 +239,7 @@ class Session:
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
     peers: tuple[Peer, ...] = ()
+    ends: tuple[Ended, ...] = ()
     files: tuple[File, ...] = ()
     opened: tuple[Opened, ...] = ()
     flight: Flight | None = None
@@ -278,6 +289,7 @@ class Session:
                 for row in self.throttled
             ],
             "peers": [dict(vars(peer)) for peer in self.peers],
+            "ends": [dict(vars(end)) for end in self.ends],
             "files": [dict(vars(file)) for file in self.files],
             "opened": [dict(vars(file)) for file in self.opened],
             "flight": dict(vars(self.flight)) if self.flight else None,
@@ -365,6 +377,11 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 )
                 for row in _dicts(data.get("cgroups"))
                 if (times := natural(row.get("nr_throttled")))
+            ),
+            ends=tuple(
+                Ended(pid, natural(row.get("status")), natural(row.get("oom_kills")) or 0)
+                for row in _dicts(data.get("ends"))
+                if (pid := _pid(row.get("pid"))) is not None
             ),
             peers=tuple(peer for row in _dicts(data.get("peers")) if (peer := _peer(row))),
             files=tuple(

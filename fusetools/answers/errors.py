@@ -13,9 +13,9 @@ from fusetools.answers.requests import (
     aborter,
     error_name,
     guessed,
-    signal_name,
 )
 from fusetools.answers.source import Source
+from fusetools.figures import signal_name
 from fusetools.results.errors import (
     Aborted,
     Answered,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
 import sys
 from array import array
 from collections import defaultdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
+from fusetools.figures import signal_name
 from fusetools.results.facts import Facts
 from fusetools.results.request import (
     Aborter,
@@ -106,16 +106,6 @@ def error_name(number: int) -> str:
     if not number:
         return ""
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, e.g. SIGALRM; "" for 0."""
-    if not number:
-        return ""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def guessed(probes: Sequence[core.native.Probe]) -> bool:

@@ -14,12 +14,12 @@ from fusetools.answers.requests import (
     error_name,
     guessed,
     request,
-    signal_name,
     threads_of,
     with_starts,
 )
 from fusetools.answers.source import Source
 from fusetools.errors import Error
+from fusetools.figures import signal_name
 from fusetools.results.request import Request
 from fusetools.results.show import Shown, TimelineEvent
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
+from typing import NamedTuple, Union
 
 from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.fixes import advice
 from fusetools.answers.frames import kind_of
 from fusetools.answers.queue import more_threads
-from fusetools.answers.requests import RequestQuery, error_name, signal_name
+from fusetools.answers.requests import RequestQuery, error_name
 from fusetools.answers.rules import threshold
 from fusetools.answers.source import Source
+from fusetools.figures import ending, signal_name
 from fusetools.host.limits import change, device, unlimited
 from fusetools.names import given
 from fusetools.reasons import Code, Reason, Value
@@ -99,7 +101,7 @@ def _rank(finding: Finding) -> int:
     """Sort what is about the recording itself behind what is about the mount, and a mount that is
     gone before all."""
     code = finding.reason.code
-    return (code == Code.RECORDING_DISTURBS) - (code == Code.DISCONNECTED)
+    return (code == Code.RECORDING_DISTURBS) - (code in (Code.DISCONNECTED, Code.DAEMON_ENDED))
 
 
 def _findings(digest: Digest) -> Iterator[Finding]:
@@ -1484,23 +1486,98 @@ def _disconnected(digest: Digest) -> Iterator[Finding]:
     if not calls:
         return
     subject: dict[str, Value] = {"path": ""}
+    figures: dict[str, int | float] = {"calls": calls}
     fix, mounts = "", digest.source.session.mounts
     if len(mounts) == 1:
         (mount,) = mounts
         subject["path"] = mount.path
+        end = _end(digest, mount)
         if mount.follower is not None:
             subject["follower"] = mount.follower
-        else:
+        subject |= end.subject if end else {}
+        figures |= end.figures if end else {}
+        if mount.follower is None:
             fix = f"umount -l {shlex.quote(mount.path)}   (and mount it again)"
     yield _finding(
         digest,
         Code.DISCONNECTED,
         0,
         subject,
-        {"calls": calls},
+        figures,
         fix=fix,
         more=digest.command("errors"),
     )
+
+
+class End(NamedTuple):
+    """How and when a daemon ended: subject and figures of a reason."""
+
+    subject: dict[str, Value]
+    figures: dict[str, int | float]
+
+    @property
+    def expected(self) -> bool:
+        """Return whether it ended as daemons do when they are unmounted, and at the end."""
+        late = self.figures.get("ended_ns", 0) >= _WHOLE * self.figures["seconds_ns"]
+        return late and self.subject.get("ending") == ending(0)
+
+
+_STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
+_SOON = 10_000_000_000  # ns from a signal to the end of a daemon that ends because of it
+# A process raises these itself, though the kernel sends them.
+_FAULTS = (*(signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV),)
+
+
+def _end(digest: Digest, mount: TracedMount) -> End | None:
+    """Return how the daemon of a mount ended; None if it did not."""
+    states = (s for s in digest.source.unanswering["daemons"] if s["pid"] == mount.daemon_pid)
+    state = next(states, None)
+    ended = next((e for e in digest.source.session.ends if e.pid == mount.daemon_pid), None)
+    at = state["ended"] if state else None
+    if mount.daemon_pid is None or (ended is None and at is None):
+        return None
+    subject: dict[str, Value] = {"pid": mount.daemon_pid, "comm": mount.comm}
+    figures: dict[str, int | float] = {"seconds_ns": round(1e9 * digest.seconds)}
+    if mount.follower is not None:
+        subject["follower"] = mount.follower
+    status = ended.status if ended else None
+    if at is not None:
+        figures["ended_ns"] = max(at - digest.source.unanswering["first"], 0)
+    if status is not None:
+        subject["ending"] = ending(status)
+    sent = state["signal"] if state else None
+    if sent and status is not None and os.WIFSIGNALED(status):
+        sent = sent if sent["number"] == os.WTERMSIG(status) else None
+    elif sent and (sent["number"] not in _STOPPING or at is None or at - sent["time"] > _SOON):
+        sent = None
+    if sent:
+        subject["signal"] = signal_name(sent["number"])
+        subject["sender"] = f"{sent['comm']} (pid {sent['pid']})"
+        own = sent["pid"] == mount.daemon_pid
+        if own and (sent["code"] <= 0 or sent["number"] in _FAULTS):
+            subject["sender"] = "itself"
+        elif sent["code"] > 0:
+            subject["sender"] = "the kernel"
+        if at is not None:
+            figures["before_ns"] = max(at - sent["time"], 0)
+    killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
+    if ended and ended.oom_kills and killed and subject.get("sender") in (None, "the kernel"):
+        figures["oom_kills"] = ended.oom_kills
+    return End(subject, figures)
+
+
+def _daemon_ended(digest: Digest) -> Iterator[Finding]:
+    """Find daemons that ended while no call failed because of it: their mounts are gone."""
+    mounts, failed = digest.source.session.mounts, digest.answer["disconnected"]
+    if (failed and len(mounts) == 1) or not (failed or digest.source.session.ends):
+        return  # the finding of these calls tells it, or no daemon ended
+    for mount in mounts:
+        end = _end(digest, mount)
+        if end and not end.expected:
+            subject: dict[str, Value] = {"path": mount.path, **end.subject}
+            yield _finding(
+                digest, Code.DAEMON_ENDED, 0, subject, end.figures, more="fusetools stuck"
+            )
 
 
 _UNANSWERED = (
@@ -1580,8 +1657,9 @@ RULES: tuple[tuple[tuple[Code, ...], Rule], ...] = (
     ((Code.ERRORS_FREQUENT,), _errors),
     ((Code.CONTENT_REFUSED,), _content_refused),
     ((Code.DISCONNECTED,), _disconnected),
+    ((Code.DAEMON_ENDED,), _daemon_ended),
     ((Code.UNANSWERED,), _unanswered),
     ((Code.RECORDING_DISTURBS,), _recording),
 )
 # Rules that hold where no caller waited for a request.
-_WITHOUT_REQUESTS = (_mounted_late, _disconnected)
+_WITHOUT_REQUESTS = (_mounted_late, _disconnected, _daemon_ended)

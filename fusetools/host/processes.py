@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import re
@@ -379,6 +380,36 @@ def until_ended(pid: int, seconds: float) -> None:
         poll.poll(1000 * seconds)
     finally:
         os.close(descriptor)
+
+
+_GET_INFO, _INFO_EXIT, _INFO_BYTES = 0xC040FF0B, 1 << 3, 64  # include/uapi/linux/pidfd.h
+_EXIT_CODE = 48  # fields of /proc/PID/stat after the state
+
+
+def wait_status(files: Files, pid: int, descriptor: int) -> int | None:
+    """Return the status of a process that has ended, as of waitpid(2).
+
+    ``descriptor``: a pidfd of it, -1: none. None if the status is unknown: once its parent has
+    taken it, the kernel tells it from Linux 6.15 on (PIDFD_GET_INFO).
+    """
+    process = read_stat(files, pid)
+    if process is not None and process.state == "Z":
+        fields = (files.read(f"/proc/{pid}/stat", quiet=True) or "").rpartition(")")[2].split()[1:]
+        return int(fields[_EXIT_CODE]) if len(fields) > _EXIT_CODE else None
+    info = bytearray(struct.pack("=Q", _INFO_EXIT).ljust(_INFO_BYTES, b"\0"))
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, info)
+    except (OSError, ValueError):  # ValueError: no descriptor
+        return None
+    (mask,), (status,) = struct.unpack_from("=Q", info), struct.unpack_from("=i", info, 60)
+    return status if mask & _INFO_EXIT else None
+
+
+def oom_kills(files: Files) -> int:
+    """Return how many processes the kernel has ended since boot because memory was used up, also
+    that of a cgroup."""
+    found = re.search(r"^oom_kill (\d+)$", files.read("/proc/vmstat", quiet=True) or "", re.M)
+    return int(found[1]) if found else 0
 
 
 class Sleeper(NamedTuple):

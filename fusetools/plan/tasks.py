@@ -91,6 +91,9 @@ def _within(ranges: Sequence[tuple[int, int]]) -> Filter:
     return any_of(grouped(below), grouped(above))
 
 
+# Signals that may end a process, without those that programs send to themselves all the time: HUP
+# to KILL, SEGV, PIPE, TERM, XCPU, XFSZ, SYS.
+_ENDING = "sig < 10 || sig == 11 || sig == 13 || sig == 15 || sig == 24 || sig == 25 || sig == 31"
 _WAITS_FOR_LOCK = _equal("cmd", (7, 38))
 # The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
 WAITS = all_of(any_of(condition("id == 7"), condition("id > 20")), _within(_WAITS))
@@ -223,10 +226,16 @@ def task_events(
         whose, own = (own, EVERY) if name.startswith("raw_syscalls:") else (EVERY, own)
         which = all_of(own, others, condition(also))
         events.append((name, Event(name, which, stack, whose=whose)))
-    if workload:
+    # Signals to daemons: pid and comm are the receiver's.
+    ends = all_of(condition(_ENDING), _named(("comm",), daemons)) if daemons else None
+    if workload and not cgroup:
         # The sender is the current task, or whatever a timer interrupts: by number where possible.
         only = place(OfWorkload("pid")) if by_pid else EVERY
-        events.append((SIGNAL, Event(SIGNAL, only, workload=cgroup and not by_pid)))
+        ends = any_of(only, grouped(ends)) if only and ends else only
+    elif workload:
+        events.append((SIGNAL, Event(SIGNAL, workload=True)))
+    if ends is not None:
+        events.append((SIGNAL, Event(SIGNAL, ends)))
     if copied and usual == "fp":
         events += _locks(copied, "dwarf")
     if daemons:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fusetools.figures import ending
 from fusetools.host.facts import Mount
 from fusetools.host.files import Files
 from fusetools.host.mounts import OpenFile, answering, files_of
-from fusetools.host.processes import code, read_stat, started
+from fusetools.host.processes import code, oom_kills, read_stat, started, wait_status
 from fusetools.host.sockets import of_process, peers
 from fusetools.record import throttling
 from fusetools.record.job import Job
-from fusetools.session import File, Peer
+from fusetools.session import Ended, File, Peer
 
 # (pid, start, length, offset in the file, path, build id, where it is here), as native.merge()
 Mapped = tuple[int, int, int, int, str, bytes, str]
@@ -23,7 +26,7 @@ class Daemons:
 
     ``started``: their start times by pid; ``maps``: their code; ``stopped``: those that a signal
     had stopped at the recording's end; ``followers``: the process that serves a path since its
-    daemon ended.
+    daemon ended; ``ends``: how those ended that have.
     """
 
     def __init__(self, job: Job) -> None:
@@ -33,11 +36,14 @@ class Daemons:
         for mount in (target.mount for target in job.plan.targets):
             if mount.daemon_pid is not None:
                 self.started[mount.daemon_pid] = started(mount.daemon_pid)
+                with contextlib.suppress(OSError):  # before Linux 5.3
+                    self.pidfds[mount.daemon_pid] = os.pidfd_open(mount.daemon_pid)
                 self.sockets[mount.daemon_pid] = of_process(mount.daemon_pid)
                 self.opened[mount.daemon_pid] = files_of(files, mount.daemon_pid)
                 self.maps += mapped(mount)
         for pid in self.started:
             self.quotas.update(throttling.quotas(files, pid))
+        self.oom_kills = oom_kills(files)
 
     def _begin(self) -> None:
         """Begin with nothing known of any daemon."""
@@ -48,6 +54,9 @@ class Daemons:
         self.quotas: dict[str, throttling.Quota] = {}
         self.stopped: set[int] = set()
         self.followers: dict[str, int] = {}
+        self.pidfds: dict[int, int] = {}
+        self.oom_kills = 0
+        self.ends: list[Ended] = []
 
     def lives(self, pid: int) -> bool:
         """Return whether a daemon has not ended."""
@@ -60,7 +69,10 @@ class Daemons:
         ended = {pid for pid in self.started if not self.lives(pid)}
         for pid in self.started:
             if pid in ended:
-                warnings.append(f"the daemon, pid {pid}, ended during the recording")
+                status = wait_status(files, pid, self.pidfds.get(pid, -1))
+                self.ends.append(Ended(pid, status, oom_kills(files) - self.oom_kills))
+                how = f": {ending(status)}" if status is not None else ""
+                warnings.append(f"the daemon, pid {pid}, ended during the recording{how}")
             elif _is_stopped(files, pid):
                 self.stopped.add(pid)
                 warnings.append(
@@ -68,6 +80,9 @@ class Daemons:
                 )
         if ended:
             warnings += self._followers(files, ended)
+        for descriptor in self.pidfds.values():
+            os.close(descriptor)
+        self.pidfds = {}
 
     def _followers(self, files: Files, ended: set[int]) -> Iterator[str]:
         """Yield a warning for each mount that another process serves since its daemon ended."""

@@ -429,7 +429,7 @@ class Finisher:
             ),
             workload_pid=self.recorded.callers[0] if self.recorded.callers else None,
             descendants=self.recorded.callers[1:],
-            recorders=(self.job.pid, *(pid for pid, _ in self.job.state.processes)),
+            recorders=tuple(self.job.recorders),
             mounts=tuple(
                 _mount(target, self.limits, self.priorities, self.recorded.daemons.followers)
                 for target in self.job.plan.targets
@@ -449,6 +449,7 @@ class Finisher:
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
             peers=self.peers,
+            ends=tuple(self.recorded.daemons.ends),
             files=self.files,
             opened=self.recorded.opened,
             flight=self.recorded.flight,

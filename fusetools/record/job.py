@@ -58,6 +58,7 @@ class Job:
         self.output = output
         self.warn = warn
         self.pid = os.getpid()
+        self.recorders = [self.pid]
         self.missing = list(plan.missing)
         self.outcome = Outcome()
 
@@ -82,6 +83,7 @@ class Job:
 
     def note_process(self, pid: int) -> None:
         """Note a process that has to end if the recording is killed."""
+        self.recorders.append(pid)
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
 

@@ -465,7 +465,11 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
     script = f"stat {mount.path}/big; kill -9 {mount.pid}; {gone}; stat {mount.path}/big"
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", script)
     assert done.status == 1  # stat's
-    assert f"the daemon, pid {mount.pid}, ended during the recording" in done.stderr
+    assert f"the daemon, pid {mount.pid}, ended during the recording: SIGKILL" in done.stderr
+    found = fusetools.open(tmp_path / "perf.data").why().findings[0].reason
+    assert found.subject["pid"] == mount.pid
+    assert (found.subject["ending"], found.subject["signal"]) == ("SIGKILL", "SIGKILL")
+    assert str(found.subject["sender"]).startswith("sh (pid ")
     assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] >= 1
 
 

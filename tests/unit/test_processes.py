@@ -17,11 +17,13 @@ from fusetools.host.processes import (
     PERF_EVENT,
     cpu_seconds,
     lowered,
+    oom_kills,
     parse_stat,
     patiently,
     read_stat,
     recorders,
     total_cpu_seconds,
+    wait_status,
 )
 
 HOST = Files(Path("/"))
@@ -179,3 +181,29 @@ def test_files_are_read_by_one_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", counted)
     assert len(patiently(HOST, *["/proc/version"] * 50)) == 50
     assert len(made) == 1
+
+
+@pytest.mark.parametrize(("code", "status"), [("exit(3)", 3 << 8), ("os.kill(os.getpid(), 9)", 9)])
+def test_the_status_of_a_zombie_and_of_a_process_that_was_reaped(code: str, status: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.read(0, 1); {code}"], stdin=subprocess.PIPE
+    )
+    descriptor = os.pidfd_open(process.pid)
+    assert wait_status(HOST, process.pid, descriptor) is None
+    assert process.stdin is not None
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert wait_status(HOST, process.pid, descriptor) == status
+    process.wait()
+    # From Linux 6.15 on.
+    assert wait_status(HOST, process.pid, descriptor) in (status, None)
+    os.close(descriptor)
+    assert wait_status(HOST, process.pid, -1) is None
+
+
+def test_processes_that_were_killed_as_memory_was_used_up(tmp_path: Path) -> None:
+    assert oom_kills(HOST) >= 0
+    (tmp_path / "proc").mkdir()
+    assert oom_kills(Files(tmp_path)) == 0
+    (tmp_path / "proc/vmstat").write_text("pgfault 7\noom_kill 3\nswap_ra 0\n")
+    assert oom_kills(Files(tmp_path)) == 3

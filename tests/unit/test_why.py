@@ -31,6 +31,7 @@ from fusetools.results.why import Why
 DEMO = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
 MS = 1_000_000
 COMM, PID, OTHER = "python3", 100, 200
+DAEMON, RECORDER = 4711, 3003
 
 
 def test_demo(run: Invoke) -> None:
@@ -167,6 +168,7 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
             throttled=THROTTLED.pop() if THROTTLED else (),
             mounts=MOUNTS.pop() if MOUNTS else (),
             recorders=(RECORDER,),
+            ends=ENDS.pop() if ENDS else (),
             files=FILES.pop() if FILES else (),
             missing=MISSING.pop() if MISSING else (),
         )
@@ -177,10 +179,9 @@ def rule(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 THROTTLED: list[Any] = []
 MOUNTS: list[Any] = []
+ENDS: list[Any] = []
 FILES: list[Any] = []
 MISSING: list[Any] = []
-DAEMON = 4711
-RECORDER = 3003
 
 
 def codes(result: Why) -> list[str]:
@@ -947,6 +948,67 @@ def test_a_mount_without_its_daemon_comes_first(rule: Any) -> None:
     assert "3 system calls failed with ENOTCONN" in found.findings[0].reason.text
     MOUNTS.append((fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON),))
     assert rule(disconnected=3).findings[0].reason.fix.startswith("umount -l /mnt ")
+
+
+OOM = "memory was used up: the kernel killed 1 process meanwhile"
+
+
+def sent(number: int, code: int, pid: int, **more: Any) -> dict[str, Any]:
+    return {"number": number, "code": code, "pid": pid, "comm": "sh", "time": 1_188 * MS, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "signal", "oom", "how"),
+    [
+        (9, sent(9, 0, OTHER), 0, "SIGKILL, sent by sh (pid 200)"),
+        (9, sent(9, 128, OTHER), 0, "SIGKILL, sent by the kernel"),
+        # The daemon itself asked for memory.
+        (
+            9,
+            sent(9, 128, DAEMON),
+            1,
+            f"SIGKILL, sent by the kernel; {OOM}",
+        ),
+        (9, None, 1, f"SIGKILL; {OOM}"),
+        (9, sent(9, 0, OTHER), 1, "SIGKILL, sent by sh (pid 200)"),
+        (11 | 0x80, sent(11, 1, DAEMON), 0, "SIGSEGV (core dumped), raised by itself"),
+        (6, sent(6, -6, DAEMON), 0, "SIGABRT, raised by itself"),
+        (6, sent(15, 0, OTHER), 0, "SIGABRT"),
+        (3 << 8, None, 0, "exit status 3"),
+        (3 << 8, sent(11, 1, DAEMON), 0, "exit status 3"),
+        (0, sent(15, 0, OTHER), 0, "exit status 0, 12.0 ms after SIGTERM from sh (pid 200)"),
+        (0, sent(15, 0, OTHER, time=-20_000 * MS), 0, "exit status 0"),
+        (None, sent(15, 0, OTHER), 0, "12.0 ms after SIGTERM from sh (pid 200)"),
+        (None, None, 0, "how is unknown"),
+    ],
+)
+def test_the_end_of_a_daemon_has_its_cause(
+    rule: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | None,
+    signal: dict[str, Any] | None,
+    oom: int,
+    how: str,
+) -> None:
+    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, comm="fs")
+    state: dict[str, Any] = {"pid": DAEMON, "connection": 45, "ran": None, "stopped": None}
+    state |= {"ended": 1_200 * MS, "unanswered": 0, "hangs": False, "signal": signal}
+    base = {"first": 0, "last": 2_000 * MS, "warnings": []}
+    monkeypatch.setattr(core.native, "daemons", lambda *_: {**base, "daemons": [state]})
+    end = fusetools.session.Ended(DAEMON, status, oom)
+    for calls, code in ((3, "disconnected"), (0, "daemon_ended")):
+        MOUNTS.append((mount,))
+        ENDS.append((end,))
+        found = rule(disconnected=calls, waited=(0, 0))
+        assert codes(found) == [code]
+        text = found.findings[0].reason.text
+        assert text.endswith(f" ended 1.2 s after the recording's begin: {how}")
+        assert text.startswith("fs (pid 4711), which served /mnt, ended") == (not calls)
+    # With the workload, as its mount is unmounted.
+    state["ended"] = 1_900 * MS
+    MOUNTS.append((mount,))
+    ENDS.append((end,))
+    assert codes(rule(waited=(0, 0))) == ([] if status == 0 else ["daemon_ended"])
 
 
 def test_requests_from_before_the_recording(rule: Any) -> None:

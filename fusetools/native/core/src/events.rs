@@ -211,7 +211,7 @@ pub fn known(value: u64) -> Option<u64> {
 /// | Fetched | ring | user_data | res (32 bits) | |
 /// | Committed | ring | user_data | opcode | sq_thread |
 /// | RingWait | ring | | | |
-/// | Signal | sig | pid | result (1: ignored) | |
+/// | Signal | sig | pid | result (1: ignored) | code (32 bits) |
 /// || Connect | port | first 8 bytes of the address | its last 8 bytes | |
 /// | Length | unique | connection | len | req |
 /// || Stack | address of the sample | period | | stack |

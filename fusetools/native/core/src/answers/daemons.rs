@@ -17,8 +17,25 @@ const STOPPED: u64 = 4 | 8;
 /// alone.)
 const DEAD: u64 = 0x10 | 0x20 | 0x40;
 
+/// Result of a signal that its target ignores (TRACE_SIGNAL_IGNORED, include/trace/events/signal.h).
+const IGNORED: u64 = 1;
+/// Maximum number of threads whose names are kept.
+const MOST_NAMES: usize = 1 << 20;
+
+/// Signal to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Signal {
+    pub number: u32,
+    /// Its si_code: 0 by kill(2), -6 by tgkill(2), above 0 by the kernel (include/uapi/asm-generic/siginfo.h).
+    pub code: i32,
+    /// Process that ran when it was sent, and its thread's name.
+    pub pid: i32,
+    pub comm: String,
+    pub time: u64,
+}
+
 /// State of a daemon. Times are ns on the recording's clock, ABSENT where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
     pub pid: i32,
     pub connection: u64,
@@ -31,6 +48,8 @@ pub struct State {
     /// Time when its last thread ended.
     #[serde(serialize_with = "known")]
     pub ended: u64,
+    /// The last signal that it got and did not ignore.
+    pub signal: Option<Signal>,
     /// A request waits longer than any answered one took, and no thread of the daemon has run since it began.
     pub hangs: bool,
     /// Number of unanswered requests, the longest wait of one of them, and the longest of an answered one.
@@ -126,6 +145,7 @@ pub struct Daemons {
     places: FxHashMap<i32, usize>,
     threads: FxHashMap<i32, usize>,
     running: FxHashSet<i32>,
+    names: FxHashMap<i32, String>,
 }
 
 impl Daemons {
@@ -137,6 +157,7 @@ impl Daemons {
             ran: ABSENT,
             stopped: ABSENT,
             ended: ABSENT,
+            signal: None,
             hangs: false,
             unanswered: 0,
             longest: 0,
@@ -152,6 +173,7 @@ impl Daemons {
             places,
             threads: FxHashMap::default(),
             running: FxHashSet::default(),
+            names: FxHashMap::default(),
         }
     }
 
@@ -168,10 +190,12 @@ impl Daemons {
                 ran,
                 stopped,
                 ended,
+                signal,
                 ..
-            } = self.states[first.unwrap_or(at)];
+            } = self.states[first.unwrap_or(at)].clone();
             let state = &mut self.states[at];
             (state.ran, state.stopped, state.ended) = (ran, stopped, ended);
+            state.signal = signal;
             state.hangs = state.hangs(last);
         }
         std::mem::take(&mut self.states)
@@ -188,6 +212,29 @@ impl Daemons {
         self.running.remove(&tid);
         if !self.threads.values().any(|place| *place == at) {
             self.states[at].ended = time;
+        }
+    }
+
+    fn signal(&mut self, ev: &Ev) {
+        let [number, to, result, code] = ev.v;
+        let place = self
+            .threads
+            .get(&(to as i32))
+            .or(self.places.get(&(to as i32)));
+        if let Some(at) = place.copied().filter(|_| result != IGNORED) {
+            self.states[at].signal = Some(Signal {
+                number: number as u32,
+                code: code as i32,
+                pid: ev.pid,
+                comm: self.names.get(&ev.tid).cloned().unwrap_or_default(),
+                time: ev.time,
+            });
+        }
+    }
+
+    fn name(&mut self, tid: i32, name: String) {
+        if self.names.len() < MOST_NAMES || self.names.contains_key(&tid) {
+            self.names.insert(tid, name);
         }
     }
 
@@ -230,6 +277,9 @@ impl Listener for Daemons {
     }
 
     fn event(&mut self, ev: &Ev, role: Role) {
+        if role == Role::Signal {
+            self.signal(ev);
+        }
         if role == Role::Switch {
             self.switch(ev);
         } else if let Some(at) = self.places.get(&ev.pid).copied() {
@@ -239,6 +289,15 @@ impl Listener for Daemons {
     }
 
     fn side(&mut self, record: &Side) {
+        match record {
+            Side::Comm { tid, comm, .. } => self.name(*tid, comm.clone()),
+            Side::Fork { tid, ptid, .. } => {
+                if let Some(name) = self.names.get(ptid).cloned() {
+                    self.name(*tid, name);
+                }
+            }
+            _ => {}
+        }
         match record {
             Side::Comm { pid, tid, .. } | Side::Fork { pid, tid, .. } => {
                 if let Some(at) = self.places.get(pid) {
@@ -292,18 +351,53 @@ mod tests {
                 tid: *tid,
             });
         }
-        let [first, second] = daemons.finish(last)[..] else {
+        let [first, second] = &daemons.finish(last)[..] else {
             panic!("one for each connection");
         };
         // One process: its threads' state holds for both.
-        assert_eq!(
-            second,
-            State {
-                connection: 46,
-                ..first
-            }
-        );
-        first
+        let other = State {
+            connection: 46,
+            ..first.clone()
+        };
+        assert_eq!(*second, other);
+        first.clone()
+    }
+
+    #[test]
+    fn the_last_signal_that_a_daemon_did_not_ignore() {
+        let mut daemons = Daemons::new(&[(500, 45)]);
+        let named = |tid, comm: &str| Side::Comm {
+            time: 0,
+            pid: tid,
+            tid,
+            comm: comm.to_owned(),
+        };
+        daemons.side(&named(900, "sh"));
+        daemons.side(&Side::Fork {
+            time: 1,
+            pid: 901,
+            tid: 901,
+            ppid: 900,
+            ptid: 900,
+        });
+        let sent = |time, number, to, result, code: i32| Ev {
+            v: [number, to, result, code as u32 as u64],
+            pid: 901,
+            tid: 901,
+            ..switch(time, 901, 0, 0)
+        };
+        daemons.event(&sent(10, 15, 500, 0, -6), Role::Signal);
+        daemons.event(&sent(20, 13, 500, IGNORED, 0), Role::Signal);
+        daemons.event(&sent(30, 9, 600, 0, 0), Role::Signal);
+        let signal = daemons.finish(100)[0].signal.clone().unwrap();
+        let expected = Signal {
+            number: 15,
+            code: -6,
+            pid: 901,
+            comm: "sh".to_owned(),
+            time: 10,
+        };
+        assert_eq!(signal, expected);
     }
 
     #[test]
@@ -338,6 +432,7 @@ mod tests {
             ran,
             stopped: ABSENT,
             ended: ABSENT,
+            signal: None,
             hangs: false,
             unanswered,
             longest,

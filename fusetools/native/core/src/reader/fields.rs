@@ -105,7 +105,7 @@ impl Take {
             Role::Fetched => [&["ctx"], &["user_data"], &["res"], &[]],
             Role::Committed => [&["ctx"], &["user_data"], &["opcode"], &["sq_thread"]],
             Role::RingWait => [&["ctx"], &[], &[], &[]],
-            Role::Signal => [&["sig"], &["pid"], &["result"], &[]],
+            Role::Signal => [&["sig"], &["pid"], &["result"], &["code"]],
             Role::Connect => [&["dport"], &[], &[], &[]],
             Role::Stack | Role::Sample => [&[], &[], &[], &[]],
             Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
@@ -120,6 +120,9 @@ impl Take {
         if matches!(meaning.role, Role::End | Role::Fetched) {
             // As 32 bits: with a sign, -1 (EPERM) would look like a missing field.
             v[2].signed = false;
+        }
+        if meaning.role == Role::Signal {
+            v[3].signed = false; // tgkill(2)'s is negative
         }
         if meaning.role == Role::SysEnter {
             let arguments = format.and_then(|format| format.field("args"));
