@@ -73,11 +73,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("filesystems")
         if item.get_closest_marker("vm") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(GUEST))
-        # Groups for pytest --dist loadgroup. Only one recording runs at a time on this host.
+        # Groups for pytest --dist loadgroup. Only one recording runs at a time on this host, beside
+        # tests that look at mounts and record nothing.
         # Tests of real file systems mount under mounts.alone(), then look at the recordings.
         # Tests of one file in a virtual machine share what one of them recorded.
         if item.get_closest_marker("filesystems"):
             item.add_marker(pytest.mark.xdist_group("filesystems"))
+        elif item.get_closest_marker("unrecorded"):
+            item.add_marker(pytest.mark.xdist_group("unrecorded"))
         elif item.get_closest_marker("live"):
             item.add_marker(pytest.mark.xdist_group("live"))
         elif item.get_closest_marker("vm"):

@@ -22,11 +22,14 @@ HANGS = 120.0
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Run one live test at a time, of all test runs on this host."""
-    with Path(tempfile.gettempdir(), "fusetools-live-tests.lock").open("w") as lock:
+def alone(records: bool = True) -> Iterator[None]:
+    """Run one live test at a time, of all test runs on this host; beside it one that records
+    nothing."""
+    name = "fusetools-live-tests.lock" if records else "fusetools-unrecorded-tests.lock"
+    with Path(tempfile.gettempdir(), name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        nobody_records()
+        if records:
+            nobody_records()
         yield
 
 

@@ -17,9 +17,10 @@ from script import needs_perf
 
 
 @pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """Run one live test at a time, of all test runs on this host."""
-    with mounts.alone():
+def alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run one live test at a time, of all test runs on this host; beside it one that records
+    nothing."""
+    with mounts.alone(records=request.node.get_closest_marker("unrecorded") is None):
         yield
 
 

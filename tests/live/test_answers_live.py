@@ -14,6 +14,7 @@ from mounts import HANGS, mount_entry
 from passed import Passed
 from recording import run
 from script import needs_perf
+from variants import variants
 
 import fusetools
 from fusetools.reasons import Code
@@ -80,7 +81,7 @@ def test_a_refused_answer_is_named(recorder: Recorder, kind: str, error: str) ->
     assert queue.refused == 1 and queue.whole.most_busy == 1
 
 
-@pytest.mark.parametrize("kind", ["type", "size"])
+@pytest.mark.parametrize("kind", ["type", *variants("size")])
 def test_refused_content_is_contradicted(recorder: Recorder, kind: str) -> None:
     script = "for i in 1 2 3; do stat {m}/file$i; done; stat {m}/none; true"
     recording, _ = recorder(script, "--content", kind)

@@ -50,7 +50,7 @@ NOT = {
     ("perf killed", "merging"),
     ("perf killed", "cleaning"),
 }
-# Each fault and each phase about twice, in half a minute.
+# Each fault and each phase about twice; those in MORE are variants.
 FEW = (
     *(("kill", phase) for phase in PHASES),
     *(
@@ -63,6 +63,10 @@ FEW = (
         ("eio", "recording"),
         ("all stopped", "recording"),
     ),
+)
+MORE = (
+    *(("kill", phase) for phase in ("ending", "cleaning")),
+    *(("int", "cleaning"), ("eio", "recording")),
 )
 # Only in a virtual machine: these hit the whole machine, or need function_graph.
 OF_MACHINES = (("trace-cmd killed", "recording"), ("cpu unplugged", "recording"))
@@ -320,7 +324,10 @@ def expected(fault: str, phase: str) -> set[int]:
     }[fault]
 
 
-@pytest.mark.parametrize(("fault", "phase"), CHOSEN)
+@pytest.mark.parametrize(
+    ("fault", "phase"),
+    [pytest.param(*cell, marks=pytest.mark.variant if cell in MORE else ()) for cell in CHOSEN],
+)
 def test_fault(
     fault: str, phase: str, sample_mount: Mounter, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

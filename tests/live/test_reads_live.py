@@ -15,6 +15,7 @@ import mounts
 import pytest
 from mounts import end_with_the_test, mount_entry, wait_until
 from recording import recorded, run
+from variants import variants
 
 import fusetools
 
@@ -61,7 +62,7 @@ def asking(askfs: Path, tmp_path: Path) -> Iterator[Callable[[str], Asking]]:
         daemon.wait(mounts.HANGS)
 
 
-@pytest.mark.parametrize("how", ["pipe", "socket"])
+@pytest.mark.parametrize("how", ["pipe", *variants("socket")])
 @pytest.mark.parametrize("call", ["read", "readv"])
 def test_a_wait_in_read_has_its_whole_stack(
     asking: Callable[[str], Asking], tmp_path: Path, how: str, call: str

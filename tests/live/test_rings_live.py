@@ -21,6 +21,7 @@ import pytest
 from columns import Columns
 from mounts import mount_entry, wait_until
 from recording import printed, recorded, run
+from variants import variants
 
 import fusetools
 from fusetools.core import OPCODES
@@ -124,7 +125,7 @@ def idle(stacks: dict[str, float]) -> list[str]:
     return [stack for stack in stacks if WAIT in stack and not stack.endswith("[preempted]")]
 
 
-@pytest.mark.parametrize("mode", ["", "--batch", "--workers=4"])
+@pytest.mark.parametrize("mode", ["", "--workers=4", *variants("--batch")])
 def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -> None:
     """Replies: each immediately; those of a ring together; by other threads than the readers."""
     mount, data = ring_mount("--delay", DELAY, "--depth", 8, *mode.split()), tmp_path / "perf.data"

@@ -120,7 +120,7 @@ def continued() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("how", ["--duration", signal.SIGINT, *variants(signal.SIGTERM)])
+@pytest.mark.parametrize("how", ["--duration", *variants(signal.SIGINT, signal.SIGTERM)])
 def test_a_request_that_hangs_costs_no_recording(
     how: object, sample_mount: Mounter, tmp_path: Path, continued: list[int]
 ) -> None:

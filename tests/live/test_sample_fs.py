@@ -18,7 +18,7 @@ import pytest
 from mounts import HANGS, mount_entry, wait_until
 from sample import ROOT, Mounter, SampleMount, SlowServer
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.unrecorded]
 
 CLIENT = ROOT.parent / "shared" / "data" / "cernvmfs-6.1" / "client-after.txt"
 FILES = [f"dir-{i:02}/file-{j:03}" for i in range(13) for j in range(101)]

@@ -63,10 +63,10 @@ def test_the_spy_finds_what_is_there(spy: Spy) -> None:
 HANDED_OVER = (
     Case(),
     Case(limit="ulimit -S -t 1; ulimit -S -f 1"),
-    Case(limit="ulimit -S -n 16; ulimit -s 2000"),
-    Case(limit="ulimit -S -d 50000; umask 0777; trap '' CHLD"),
     Case(merger="panics once"),
     *variants(
+        Case(limit="ulimit -S -n 16; ulimit -s 2000"),
+        Case(limit="ulimit -S -d 50000; umask 0777; trap '' CHLD"),
         Case(options=("--call-graph", "dwarf")),
         Case(options=("--call-graph", "fp", "--wakers")),
         Case(limit="ulimit -S -u 1"),

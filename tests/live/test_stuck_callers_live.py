@@ -20,6 +20,7 @@ from mounts import wait_until
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.unrecorded,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 
@@ -150,7 +151,7 @@ def group_of(pid: int, kind: str, folder: Path) -> Iterator[Path]:
     options = ["-t", kind] if kind == "cgroup2" else ["-t", "cgroup", "-o", kind]
     if subprocess.run(["mount", *options, "none", folder], capture_output=True).returncode:
         pytest.skip(f"this kernel has no {kind}, or uses it elsewhere")
-    group = folder / f"fusetools-test-{os.getpid()}"
+    group = folder / f"halted-{os.getpid()}"  # not as a recording's own
     group.mkdir()
     try:
         (group / "cgroup.procs").write_text(str(pid))

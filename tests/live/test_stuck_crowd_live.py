@@ -22,6 +22,7 @@ CROWDS = ROOT / "tests" / "faults" / "crowds.py"
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.unrecorded,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 

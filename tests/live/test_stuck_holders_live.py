@@ -15,6 +15,7 @@ from mounts import HANGS, end_with_the_test, mount_entry, wait_until
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.unrecorded,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 

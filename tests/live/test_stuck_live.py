@@ -27,6 +27,7 @@ from fusetools.host import fusectl
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.unrecorded,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 

@@ -19,6 +19,7 @@ from mounts import HANGS, wait_until
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.unrecorded,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import data
 import pytest
+from variants import variants
 
 DATA = data.FOLDER
 RECORDINGS = [
@@ -353,7 +354,7 @@ EVENTS = [
 
 @pytest.mark.live
 @needs_perf
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["plain", "compressed pipe", *variants("compressed", "pipe")])
 def test_own_recordings_equal_perf_script(dump: Path, tmp_path: Path, mode: str) -> None:
     """Recordings of this host's perf in all its modes: samples with stacks, switches, rounds."""
     recording = record(tmp_path, MODES[mode], ["find", "/usr/share", "-maxdepth", "3"])
