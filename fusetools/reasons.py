@@ -809,17 +809,18 @@ def _sleeps(words: Words) -> str:
 _FATES = {
     "unfinished": "had no answer by the recording's end",
     "interrupted": "{were} interrupted before the daemon took them",
-    "aborted": "{were} aborted with their connection",
+    "aborted": "{were} aborted with {their} connection",
     "daemon_ended": "{were} aborted as the daemon ended",
-    "timeout": "{were} aborted with their connection by the kernel's request timeout",
-    "refused": "had an answer that the kernel refused: their callers waited on",
+    "timeout": "{were} aborted with {their} connection by the kernel's request timeout",
+    "refused": "had an answer that the kernel refused: callers waited on",
     "dropped": "{were} read by the daemon and never answered: its thread went on to others",
 }
 
 
 def _fate(words: Words) -> str:
     text = _FATES.get(words.get("fate", ""), "had no answer")
-    return text.format(were="was" if words.reason.figures.get("requests") == 1 else "were")
+    one = words.reason.figures.get("requests") == 1
+    return text.format(were="was" if one else "were", their="its" if one else "their")
 
 
 _NO_ANSWER = {

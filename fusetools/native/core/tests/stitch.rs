@@ -1932,6 +1932,9 @@ fn a_refused_answer_is_no_answer() {
     let aborted = &script.run(&aborted)[0];
     let by = (aborted.aborter, aborted.aborter_call);
     assert_eq!((by, aborted.aborted_by_daemon), ((77, 166), false));
+    // A worker of the kernel closed what the daemon had left.
+    let gone = format!("{READS}150 500 exit 1 -22\n160 500 ends\n400 77 end 2 -103\n");
+    assert!(script.run(&gone)[0].aborted_by_daemon);
     // A notification that the kernel refused, before the answer.
     let text = format!("{refused}160 500 enter 1 9\n170 500 end 2 0\n180 500 exit 1 16\n");
     let story = &script.run(&text)[0];

@@ -78,6 +78,8 @@ pub struct Stitch {
     /// Connections that daemon processes serve, where known. And: all processes that served.
     serves: Serves,
     servants: FxHashSet<i32>,
+    /// Those of them whose first thread has ended.
+    ended: FxHashSet<i32>,
     /// Requests without a known read, by connection and length.
     unread: FxHashMap<(u64, u64), Unread>,
     /// Rings of io_uring, by the kernel's address. And: requests that they may yet bring, by connection.
@@ -280,6 +282,7 @@ impl Stitch {
             kinds: kinds.collect(),
             serves: Serves::new(&filters.daemons),
             servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            ended: FxHashSet::default(),
             unread: FxHashMap::default(),
             rings: FxHashMap::default(),
             waiting: FxHashMap::default(),

@@ -348,6 +348,14 @@ impl Stitch {
         self.ended_last = Some(slot);
     }
 
+    /// Return whether all daemons of a connection have ended. A worker of the kernel may close what they left: rings of
+    /// io_uring, for one.
+    fn is_gone(&self, connection: u64) -> bool {
+        let daemons = self.filters.daemons.iter();
+        let mut of = daemons.filter(|(_, number)| *number == connection).peekable();
+        of.peek().is_some() && of.all(|(pid, _)| self.ended.contains(pid) && !self.tasks.any_of(*pid))
+    }
+
     pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
         let switches = self.switches;
         let daemon = self.servants.contains(&ev.pid);
@@ -401,6 +409,7 @@ impl Stitch {
             && open.story.reader == ev.tid
             && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
         let connection = open.story.connection;
+        let by_daemon = daemon || (aborted && self.is_gone(connection));
         let task = self.tasks.of(ev.tid);
         let aborter = (task.comm, task.syscall.map_or(ABSENT, |call| call.number));
         (task.ended, task.ended_on) = (Some(slot), Some(connection));
@@ -435,7 +444,7 @@ impl Stitch {
         if aborted {
             story.aborter = ev.pid;
             (story.aborter_comm, story.aborter_call) = aborter;
-            story.aborted_by_daemon = daemon;
+            story.aborted_by_daemon = by_daemon;
         }
         if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
             story.fate = match aborted {

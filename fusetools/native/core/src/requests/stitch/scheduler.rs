@@ -24,13 +24,19 @@ impl Stitch {
                 ptid,
             } => {
                 self.exit(*tid, *time, tell);
+                self.ended.remove(tid);
                 self.files_forked(*ppid, *pid);
                 let parent = self.tasks.get(*ptid);
                 let (comm, followed) = parent.map_or((0, false), |task| (task.comm, task.followed));
                 let task = self.tasks.of(*tid);
                 (task.pid, task.comm, task.followed) = (*pid, comm, followed);
             }
-            Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
+            Side::Exit { tid, time, .. } => {
+                if self.servants.contains(tid) {
+                    self.ended.insert(*tid);
+                }
+                self.exit(*tid, *time, tell);
+            }
             Side::Lost { .. } => self.losses += 1,
             Side::Map(_) | Side::Name { .. } | Side::Asked { .. } | Side::Listed { .. } => {}
             Side::Switch {

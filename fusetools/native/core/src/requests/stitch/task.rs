@@ -336,6 +336,12 @@ impl Tasks {
         self.near[at].get_or_insert_default()
     }
 
+    /// Return whether a thread of the process is known.
+    pub(super) fn any_of(&self, pid: i32) -> bool {
+        let near = self.near.iter().flatten();
+        near.chain(self.far.values()).any(|task| task.pid == pid)
+    }
+
     pub(super) fn has_read(&mut self, tid: i32, read: Read) {
         let reads = &mut self.of(tid).reads;
         if reads.len() == MOST_READS {
