@@ -413,7 +413,8 @@ class Digest:
     def worked(self, connection: int | None) -> int:
         """Return the time in which a mount's daemon had requests in hand."""
         states = ("slept", "on_cpu", "computes", "daemon_cpu")
-        return sum(self.ns_on(what, connection) for what in states)
+        causes = (c for c in self.causes if c["connection"] == connection and c["how"] != "woken")
+        return sum(cause["ns"] for cause in causes if cause["what"] in states)
 
     def dominant(self, connection: int | None) -> tuple[object, ...]:
         """Return the kind of most of a daemon's time with requests, if it is more than half of it;
@@ -426,6 +427,7 @@ class Digest:
             cause["ns"]
             for cause in self.causes
             if (cause["what"], cause["connection"]) == ("daemon_cpu", connection)
+            and cause["how"] != "woken"
             and (limited or self.is_taken(cause))
         )
         if worked and sum(lacked) >= most:

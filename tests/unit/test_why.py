@@ -548,6 +548,19 @@ def test_a_cpu_that_the_caller_had_does_not_explain_why_no_thread_was_free(rule:
         assert result.findings[0].reason.fix == fix
 
 
+def test_a_cpu_that_idle_threads_lacked_does_not_explain_why_none_was_free(rule: Any) -> None:
+    """Each of the callers waits while the thread that was woken for them has no CPU yet."""
+    woken = cause("daemon_cpu", 200 * MS, pid=OTHER, how="woken", connection=45)
+    slept = cause("slept", 100 * MS, how="sleep", syscall="clock_nanosleep", connection=45)
+    threads = cause("no_thread", 600 * MS, connection=45)
+    found = rule(causes=[woken, slept, threads], threads=[(45, 1)], waiters=[(45, 9)])
+    assert codes(found) == ["few_threads", "cpu_taken", "daemon_sleeps"]
+    assert [finding.share for finding in found.findings] == [0.6, 0.2, 0.1]
+    # With a request in hand, it is what all threads did.
+    found = rule(causes=[{**woken, "how": "other"}, slept, threads], threads=[(45, 1)])
+    assert codes(found) == ["cpu_taken", "daemon_sleeps"]
+
+
 def test_cpu(rule: Any) -> None:
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER)
     own = cause("daemon_cpu", 100 * MS)

@@ -258,7 +258,7 @@ pub struct Why<'a> {
     unnamed: FxHashMap<u32, (crate::requests::names::Daemon, u64)>,
     /// Sums by cause. Other causes than sleeps have a short key, sleeps are numbered already.
     causes: FxHashMap<Cause, u32>,
-    plain: FxHashMap<(What, u64, i32), u32>,
+    plain: FxHashMap<(What, How, u64, i32), u32>,
     sleeps: FxHashMap<(u32, u64, How), u32>,
     /// Purposes by stack, by what the system call tells, and whether there is none.
     purposes: FxHashMap<(u64, How, bool), How>,
@@ -397,15 +397,20 @@ impl<'a> Why<'a> {
 
     /// Add a part of the request at hand. `pid`: as in `Cause`.
     fn part(&mut self, what: What, connection: u64, pid: i32, ns: u64) {
+        self.part_of((what, How::Other), connection, pid, ns);
+    }
+
+    fn part_of(&mut self, (what, how): (What, How), connection: u64, pid: i32, ns: u64) {
         if ns == 0 {
             return;
         }
-        let key = (what, connection, pid);
+        let key = (what, how, connection, pid);
         let number = match self.plain.get(&key) {
             Some(&number) => number,
             None => {
                 let cause = Cause {
                     pid,
+                    how,
                     ..Cause::new(what, connection)
                 };
                 let number = self.cause(cause);
@@ -569,7 +574,7 @@ impl<'a> Why<'a> {
                         0 => 0,
                         _ => self.tracked.taker(story.reader, span.0, span.1),
                     };
-                    self.part(What::DaemonCpu, connection, taker, no_cpu);
+                    self.part_of((What::DaemonCpu, How::Woken), connection, taker, no_cpu);
                     self.part(What::Passing, connection, 0, ns - no_thread - no_cpu);
                     if no_thread > 0 {
                         self.waiters.insert((connection, story.tid));

@@ -41,6 +41,8 @@ pub enum How {
     Stopped,
     Traced,
     Frozen,
+    /// It had no request yet: it was woken for one.
+    Woken,
     Other,
 }
 
@@ -51,7 +53,7 @@ impl How {
     }
 }
 
-pub const HOWS: [(How, &str); 19] = [
+pub const HOWS: [(How, &str); 20] = [
     (How::Sleep, "sleep"),
     (How::Lock, "lock"),
     (How::Thread, "thread"),
@@ -70,6 +72,7 @@ pub const HOWS: [(How, &str); 19] = [
     (How::Stopped, "stopped"),
     (How::Traced, "traced"),
     (How::Frozen, "frozen"),
+    (How::Woken, "woken"),
     (How::Other, "other"),
 ];
 

@@ -352,8 +352,11 @@ impl Stitch {
     /// io_uring, for one.
     fn is_gone(&self, connection: u64) -> bool {
         let daemons = self.filters.daemons.iter();
-        let mut of = daemons.filter(|(_, number)| *number == connection).peekable();
-        of.peek().is_some() && of.all(|(pid, _)| self.ended.contains(pid) && !self.tasks.any_of(*pid))
+        let mut of = daemons
+            .filter(|(_, number)| *number == connection)
+            .peekable();
+        of.peek().is_some()
+            && of.all(|(pid, _)| self.ended.contains(pid) && !self.tasks.any_of(*pid))
     }
 
     pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
