@@ -8,8 +8,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import shlex
+import shutil
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import IO, Any
 
 import click
@@ -19,43 +23,59 @@ from fusetools.errors import Error
 
 REPORT = "  this is a defect: please report it, with what FUSETOOLS_DEBUG=1 fusetools … prints"
 WORDS = "fusetools.words"  # of the context: the command and its arguments
+USAGE = 2  # exit status of a wrong command line
 DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 
-# In the order in which a user meets them. The one-line help is here so that `fusetools --help`
-# imports no command; a test holds it against the first line of the command's own help.
-COMMANDS = {
-    "doctor": "Show what this host can trace, and how to fix what is missing.",
-    "record": "Record a workload on FUSE mounts into one perf.data.",
-    "snap": "Have each flight recorder write what it holds now, and print the recording's name.",
-    "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
-    "top": "Show which operations, processes and files keep FUSE mounts busy at this moment.",
-    "trace": "Print requests as they end: operation, file, caller, time and error.",
-    "serve": "Serve the activity on FUSE mounts to Prometheus and OpenTelemetry, always on.",
-    "why": "Print why callers waited: one to five findings, most important first.",
-    "hist": "Print latency histograms, per operation and layer.",
-    "count": "Print how often each function, request and callback was called.",
-    "stages": "Print where requests' time goes, stage by stage.",
-    "slow": "Print the slowest requests: who made them, on which file, and where the time went.",
-    "show": "Print one request's story: what its caller and the daemon did, line by line.",
-    "errors": "Print which errors requests were answered with, and how many lookups found nothing.",
-    "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
-    "cache": "Print what the kernel's caches save: calls without a request, what is asked or read "
-    "again.",
-    "whatif": "Print how long callers would wait with more threads or other limits.",
-    "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
-    "flame": "Draw a flame graph: what ran, what was waited for, or both across requests.",
-    "diff": "Compare two recordings: calls and latency side by side.",
-    "compare": "Show whether recordings or sweeps differ by more than noise, and which is best.",
-    "sweep": "Run a command over a grid of parameters, recorded or only timed.",
-    "overhead": "Measure the overhead of recording a workload, layer by layer.",
-    "report": "Write one HTML page about recordings or sweeps.",
-    "export": "Write every request, with all known facts, for other programs.",
-    "fleet": "Answer a question about the recordings of many hosts, from Parquet files.",
-    "script": "Print a shell script that records like record, on a host without Python.",
-    "open": "Make a recording of the tar file that such a script left.",
-    "merge": "Merge simultaneous perf and trace-cmd recordings.",
-    "clean": "Remove what a killed recording left in the kernel.",
+# By what a user wants to do. The one-line help is here so that `fusetools --help` imports no
+# command. Tests hold groups, order and help against the commands' own help, the man page and the
+# README.
+GROUPS = {
+    "Record": {
+        "record": "Record a workload on FUSE mounts into one perf.data.",
+        "snap": "Have each flight recorder write what it holds now.",
+        "script": "Print a shell script that records on a host without Python.",
+        "open": "Make a recording of the tar file that such a script left.",
+        "merge": "Merge simultaneous perf and trace-cmd recordings.",
+    },
+    "Find the cause, in a recording": {
+        "why": "Print why callers waited, most important cause first.",
+        "stages": "Print where requests' time goes, stage by stage.",
+        "slow": "Print the slowest requests: whose, which file, where time went.",
+        "queue": "Print whether the daemon has enough threads, and what queued.",
+        "errors": "Print which errors requests were answered with.",
+        "cache": "Print what the kernel's caches save, and what is asked again.",
+        "whatif": "Print how long callers would wait with other threads or limits.",
+    },
+    "Look closer, at a recording": {
+        "show": "Print one request's story: what its caller and the daemon did.",
+        "hist": "Print latency histograms, per operation and layer.",
+        "count": "Print how often each function, request and callback was called.",
+        "flame": "Draw a flame graph of what ran, or of what was waited for.",
+        "graph": "Print the kernel's FUSE functions as a tree, with their times.",
+    },
+    "Look at this moment": {
+        "stuck": "Show which FUSE mounts hang, who waits there, and why.",
+        "top": "Show which operations, processes and files keep mounts busy.",
+        "trace": "Print requests as they end: operation, file, caller, time, error.",
+        "serve": "Serve the activity on mounts to Prometheus and OpenTelemetry.",
+    },
+    "Compare and measure": {
+        "diff": "Compare two recordings: calls and latency side by side.",
+        "compare": "Show whether recordings or sweeps differ by more than noise.",
+        "sweep": "Run a command over a grid of parameters, recorded or only timed.",
+        "overhead": "Measure the overhead of recording a workload, layer by layer.",
+    },
+    "Pass on": {
+        "report": "Write one HTML page about recordings or sweeps.",
+        "export": "Write every request, with all known facts, for other programs.",
+        "fleet": "Answer a question about the recordings of many hosts.",
+    },
+    "This host": {
+        "doctor": "Show what this host can trace, and how to fix what is missing.",
+        "clean": "Remove what a killed recording left in the kernel.",
+    },
 }
+COMMANDS = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 # Commands that work as root, as `count --live` does: what they inherit must not change them.
 BY_ROOT = {
     "doctor",
@@ -74,26 +94,61 @@ BY_ROOT = {
 class Failure(click.ClickException):
     """An Error on its way to the terminal."""
 
-    def __init__(self, error: Error) -> None:
+    def __init__(self, error: Error, status: int | None = None) -> None:
         super().__init__(error.what)
         self.error = error
-        self.exit_code = error.status  # type: ignore[misc]
+        self.exit_code = error.status if status is None else status  # type: ignore[misc]
 
     def show(self, file: IO[str] | None = None) -> None:
+        from fusetools.cli.options import tell
         from fusetools.printable import printable
         from fusetools.render.text.footer import ways_out
+        from fusetools.render.text.layout import ERR
 
         name = click.style("fusetools:", fg="red", bold=True)
-        lines = [f"{name} {printable(self.error.what)}"]
+        messages = [f"{name} {printable(self.error.what)}"]
         if self.error.why:
-            lines.append(f"  why: {printable(self.error.why)}")
-        lines += ways_out(self.error.fix, "  ")
-        color = False if os.environ.get("NO_COLOR") else None
-        click.echo("\n".join(lines), file=file, err=True, color=color)
+            messages.append(f"  why: {printable(self.error.why)}")
+        tell(*messages, *ways_out(self.error.fix, "  ", ERR))
+
+
+class Formatter(click.HelpFormatter):
+    """Help that is no wider than the terminal."""
+
+    def __init__(
+        self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None
+    ) -> None:
+        columns = min(shutil.get_terminal_size().columns, max_width or 80)
+        super().__init__(indent_increment, max(width or columns, 40) - 2)
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        room = self.width - self.current_indent
+        parts = [(self._broken(term, room), text) for term, text in rows]
+        super().write_dl(parts, min(col_max, self.width * 2 // 5), col_spacing)
+
+    def _broken(self, term: str, room: int) -> str:
+        """Break a long list of choices."""
+        if len(term) <= room:
+            return term
+        lines = [""]
+        for piece in re.findall(r"[^ |]*[ |]|[^ |]+$", term):
+            if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > room:
+                lines.append(" " * self.indent_increment)
+            lines[-1] += piece
+        indent = " " * self.current_indent
+        return f"\n{indent}".join(line.rstrip() for line in lines)
+
+
+class Context(click.Context):
+    formatter_class = Formatter
 
 
 class Commands(click.Group):
     """Lists its commands without importing them; turns errors into messages."""
+
+    context_class = Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -103,7 +158,20 @@ class Commands(click.Group):
             return None
         command = importlib.import_module(f"fusetools.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        command.context_class = Context
         return command
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **more: Any,
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **more)
+        except click.UsageError as error:
+            raise _usage(error, []) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -112,17 +180,24 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
-
             similar = get_close_matches(args[0], COMMANDS)
             if not similar:
                 raise
-            more = f"{error.message} Similar commands: {', '.join(similar)}."
-            raise click.UsageError(more, ctx) from error
+            raise Failure(
+                Error(
+                    f"there is no command {args[0]!r}",
+                    f"similar commands: {', '.join(similar)}",
+                    shlex.join(["fusetools", similar[0], *args[1:]]),
+                ),
+                USAGE,
+            ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                # All groups have one column of names.
+                wide = max(map(len, COMMANDS))
+                formatter.write_dl([(f"{name:{wide}}", text) for name, text in commands.items()])
 
     def main(self, *args: Any, **options: Any) -> Any:
         _open_standard_descriptors()
@@ -149,7 +224,7 @@ class Commands(click.Group):
             if misplaced := _misplaced(self, ctx):
                 raise Failure(misplaced) from error
             if isinstance(error, click.UsageError):
-                raise
+                raise _usage(error, ctx.meta.get(WORDS, [])) from error
             if error.instead:
                 wrong, right = error.instead
                 words = [_replaced(word, wrong, right) for word in ctx.meta.get(WORDS, [])]
@@ -170,6 +245,24 @@ def _replaced(word: str, wrong: str, right: str) -> str:
     if is_option and option.startswith("-") and value == wrong:
         return f"{option}={right}"
     return right if word == wrong else word
+
+
+def _usage(error: click.UsageError, words: list[str]) -> click.ClickException:
+    """Return the message about a wrong command line: with the command that may have been meant."""
+    if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
+        return error
+    path = " ".join(["fusetools", *error.ctx.command_path.split()[1:]])
+    fix = f"{path} --help"
+    what = error.format_message().rstrip(".")
+    why = " ".join(["usage:", path, *error.ctx.command.collect_usage_pieces(error.ctx)])
+    if isinstance(error, click.NoSuchOption):
+        what, why = f"{path} has no option {error.option_name}", ""
+        similar = get_close_matches(error.option_name, error.possibilities or ())
+        if similar:
+            name = error.option_name
+            fixed = [similar[0] + w[len(name) :] if w.split("=")[0] == name else w for w in words]
+            why, fix = f"similar: {', '.join(similar)}", shlex.join(["fusetools", *fixed])
+    return Failure(Error(what, why, fix), USAGE)
 
 
 def _misplaced(group: Commands, ctx: click.Context) -> Error | None:
@@ -255,12 +348,15 @@ def _close_output() -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with: fusetools record -- WORKLOAD; fusetools why",
 )
 @click.version_option(__version__, prog_name="fusetools", message="%(prog)s %(version)s")
 def main() -> None:
-    """Trace FUSE file systems: how often each operation is called, and how long it takes,
-    in every layer from the system call to the file system's daemon.
+    """Tell why a FUSE mount is slow or hangs.
+
+    \b
+    It is slow:   sudo fusetools record -- WORKLOAD
+                  fusetools why
+    It hangs:     sudo fusetools stuck
     """
 
 

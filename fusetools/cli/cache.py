@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:
-    """Print what the kernel's caches save: calls without a request, what is asked or read again."""
+    """Print what the kernel's caches save, and what is asked again."""
     result = opened(path).cache(filters=filters(options))
     if as_json:
         from fusetools.render.json.answer import render as to_json

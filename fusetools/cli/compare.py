@@ -28,7 +28,7 @@ from fusetools.cli.options import say
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_json: bool) -> None:
-    """Show whether recordings or sweeps differ by more than noise, and which is best.
+    """Show whether recordings or sweeps differ by more than noise.
 
     A, B ... are recordings, or folders of fusetools sweep. A single folder compares its own points.
     """

@@ -33,7 +33,7 @@ def command(
     as_json: bool,
     **options: Unpack[FilterOptions],
 ) -> None:
-    """Print which errors requests were answered with, and how many lookups found nothing."""
+    """Print which errors requests were answered with."""
     recording, chosen = opened(path), filters(options)
     if by:
         most = listed(as_json)

@@ -71,12 +71,12 @@ def command(
     unit: str | None,
     as_json: bool,
 ) -> None:
-    """Answer a question about the recordings of many hosts, from Parquet files.
+    """Answer a question about the recordings of many hosts.
 
-    The files are those of fusetools export --format parquet -o DIR. The questions are those of
-    hist, stages, slow, errors, count and why about one recording. diff compares two dates, outliers
-    names hosts and other groups that differ from most. report writes an HTML page with outliers,
-    causes, and the latency of up to N hosts (-n; default: 40) over time.
+    The recordings are Parquet files of fusetools export --format parquet -o DIR. The questions are
+    those of hist, stages, slow, errors, count and why about one recording. diff compares two dates,
+    outliers names hosts and other groups that differ from most. report writes an HTML page with
+    outliers, causes, and the latency of up to N hosts (-n; default: 40) over time.
     """
     if (question is None) == (sql is None):
         raise click.UsageError("either a QUESTION or --sql is needed")

@@ -26,7 +26,7 @@ def command(
     as_json: bool,
     **options: Unpack[FilterOptions],
 ) -> None:
-    """Print what the kernel's FUSE functions call, and the time that each takes.
+    """Print the kernel's FUSE functions as a tree, with their times.
 
     Roots the trees at FUNCTION (fuse_lookup, 'fuse_dev_*'); by default at the outermost functions.
     """

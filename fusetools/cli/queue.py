@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(
     path: str, as_json: bool, csv_path: str | None, **options: Unpack[FilterOptions]
 ) -> None:
-    """Print how many requests wait for the daemon, and whether it is short of threads."""
+    """Print whether the daemon has enough threads, and what queued."""
     from fusetools.output import Output
 
     target = None if csv_path is None else Output(csv_path)

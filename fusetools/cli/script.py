@@ -37,7 +37,7 @@ MOST_FACTS = 64 << 20  # bytes of a file
 def command(
     host: str | None, output: str, duration: float | None, **options: Unpack[LimitedOptions]
 ) -> None:
-    """Print a shell script that records like record, on a host without Python.
+    """Print a shell script that records on a host without Python.
 
     The script needs root, a POSIX shell, perf, and trace-cmd for function_graph: sh record.sh --
     WORKLOAD. It leaves one tar file, of which fusetools open makes the recording.
@@ -68,7 +68,7 @@ def _facts(path: str) -> HostFacts:
     from fusetools.host.files import read_input
 
     what = f"cannot read the host's facts in {path}"
-    fix = "fusetools doctor --json > facts.json   (on that host)"
+    fix = "fusetools doctor --json > facts.json   # on that host"
     try:
         data = json.loads(read_input(path, MOST_FACTS))
         if isinstance(data, dict):

@@ -54,7 +54,7 @@ def command(
     textfile: str | None,
     otlp: str | None,
 ) -> None:
-    """Serve the activity on FUSE mounts to Prometheus and OpenTelemetry, always on.
+    """Serve the activity on mounts to Prometheus and OpenTelemetry.
 
     Latency histograms of requests by operation and mount, their parts in the queue and in the
     daemon, errors, requests in flight and the age of the oldest one, lost events and its own cost.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(unique: int, path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:
-    """Print one request's story: what its caller and the daemon did, line by line.
+    """Print one request's story: what its caller and the daemon did.
 
     UNIQUE is the request's number, as fusetools slow prints it.
     """

@@ -48,7 +48,7 @@ def command(
     as_json: bool,
     **options: Unpack[FilterOptions],
 ) -> None:
-    """Print the slowest requests: who made them, on which file, and where the time went."""
+    """Print the slowest requests: whose, which file, where time went."""
     recording, wanted = opened(path), filters(options)
     if by:
         groups = recording.groups(

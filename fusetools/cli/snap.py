@@ -9,9 +9,9 @@ from fusetools.cli.options import say
 
 @click.command()
 def command() -> None:
-    """Have each flight recorder write what it holds now, and print the recording's name.
+    """Have each flight recorder write what it holds now.
 
-    The flight recorder (fusetools record --flight SECONDS) continues.
+    Prints the recordings' names. The flight recorder (fusetools record --flight SECONDS) continues.
     """
     from fusetools.cli.record import warn
     from fusetools.live.flight import snap

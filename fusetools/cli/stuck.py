@@ -30,7 +30,7 @@ PAUSE = 2.0  # seconds between two looks of --watch
 )
 @click.pass_context
 def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: bool) -> None:
-    """Show which FUSE mounts hang, who waits there, and why the daemon does not answer.
+    """Show which FUSE mounts hang, who waits there, and why.
 
     Reads /proc only: needs no recording and never touches a mount. Root sees everything.
     Exit status 0 if nothing is stuck, 3 if something is or if that cannot be known.

@@ -60,7 +60,7 @@ def command(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Show which operations, processes and files keep FUSE mounts busy at this moment.
+    """Show which operations, processes and files keep mounts busy.
 
     Refreshes the screen until q or Ctrl-C; prints a line for each interval if stdout is not a
     terminal. Keys: b changes the grouping, s the sort order, / filters, p pauses.

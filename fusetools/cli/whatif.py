@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def command(
     settings: tuple[str, ...], path: str, as_json: bool, **options: Unpack[FilterOptions]
 ) -> None:
-    """Print how long callers would wait with more threads or other limits.
+    """Print how long callers would wait with other threads or limits.
 
     NAME is threads (of the daemon), max_background (asynchronous requests in flight), or
     attr_timeout, entry_timeout or negative_timeout (in seconds). The recorded requests are replayed

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:
-    """Print why callers waited: one to five findings, most important first."""
+    """Print why callers waited, most important cause first."""
     result = opened(path).why(filters=filters(options))
     if as_json:
         from fusetools.render.json.answer import render as to_json

@@ -17,15 +17,17 @@ def reference() -> str:
         "",
         "Made from the commands' own help: `python -m fusetools.man` writes it anew.",
         "",
-        " ".join(str(cli.main.help).split()),
+        " ".join(str(cli.main.help).partition("\n")[0].split()),
     ]
     top = cli.main.make_context("fusetools", ["hist"])
+    titles = {next(iter(commands)): title for title, commands in cli.GROUPS.items()}
     for name in cli.COMMANDS:
+        lines += ["", f"## {titles[name]}"] if name in titles else []
         command = cli.main.get_command(top, name)
         assert command is not None
         context = click.Context(command, parent=top, info_name=name)
         usage = " ".join(command.collect_usage_pieces(context))
-        lines += ["", f"## fusetools {name}", "", f"    fusetools {name} {usage}", ""]
+        lines += ["", f"### fusetools {name}", "", f"    fusetools {name} {usage}", ""]
         lines += ["\n\n".join(" ".join(p.split()) for p in str(command.help).split("\n\n")), ""]
         lines += ["| option | |", "| --- | --- |"]
         for option in command.get_params(context):

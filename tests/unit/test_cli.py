@@ -51,6 +51,33 @@ def test_help_names_every_command_in_order() -> None:
     assert status == 0
     at = [out.index(f"\n  {name} ") for name in cli.COMMANDS]
     assert at == sorted(at)
+    assert [out.count(f"\n{title}:\n") for title in cli.GROUPS] == [1] * len(cli.GROUPS)
+
+
+def test_each_commands_help_is_one_line_of_80_columns() -> None:
+    said = run("--help")[1].splitlines()
+    for name, help_ in cli.COMMANDS.items():
+        assert [line for line in said if re.fullmatch(rf"  {name} +{re.escape(help_)}", line)]
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "160"])
+@pytest.mark.parametrize("words", [[], *([name] for name in cli.COMMANDS)], ids=" ".join)
+def test_help_fits_into_the_terminal(
+    words: list[str], columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    wide = [line for line in run(*words, "--help")[1].splitlines() if len(line) > int(columns)]
+    assert [line for line in wide if "sudo fusetools" not in line] == []  # a command
+
+
+def test_the_readmes_table_has_the_groups_in_order() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| (.*?) \|", readme[readme.index("## The commands") :], re.MULTILINE)
+    found = [m for row in rows for m in re.findall(r"\*\*(.+)\*\*|`(?:fusetools )?(\w+)", row)]
+    titles = [title for title, _ in found if title]
+    assert titles == list(cli.GROUPS)
+    named = [name for _, name in found if name in cli.COMMANDS]
+    assert list(dict.fromkeys(named)) == list(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -71,8 +98,34 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_similar_commands_are_named() -> None:
-    assert "No such command 'hits'. Similar commands: hist." in run("hits")[2]
-    assert "Similar" not in run("xyzzy")[2]
+    said = run("hits", "lookup")
+    assert said[0] == 2
+    assert "  why: similar commands: hist\n  fix: fusetools hist lookup\n" in said[2]
+    assert "similar" not in run("xyzzy")[2]
+
+
+def test_a_similar_option_is_named() -> None:
+    status, _, error = run("slow", "lookup", "--pids=7", "-n", "3")
+    assert (status, error.splitlines()) == (
+        2,
+        [
+            "fusetools: fusetools slow has no option --pids",
+            "  why: similar: --pid",
+            "  fix: fusetools slow lookup --pid=7 -n 3",
+        ],
+    )
+
+
+def test_a_wrong_command_line_shows_the_usage() -> None:
+    status, _, error = run("merge")
+    assert (status, error.splitlines()) == (
+        2,
+        [
+            "fusetools: Missing argument 'PERF.DATA [TRACE.DAT]...'",
+            "  why: usage: fusetools merge [OPTIONS] PERF.DATA [TRACE.DAT]...",
+            "  fix: fusetools merge --help",
+        ],
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +293,7 @@ def test_a_commands_help_loads_its_options_alone() -> None:
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        ("st", "plain,stuck plain,stages"),
+        ("st", "plain,stages plain,stuck"),
         ("hist --lay", "plain,--layer"),
         ("hist --no-such", ""),
         ("stages --by c", "plain,comm plain,cgroup"),

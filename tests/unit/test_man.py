@@ -50,8 +50,10 @@ def test_the_pages_name_is_the_commands_help(name: str) -> None:
 
 def test_every_command_is_in_the_first_page() -> None:
     page = PAGES["fusetools"].read_text()
-    for name, help_ in cli.COMMANDS.items():
-        assert f"\n.It Cm {name}\n{help_}\n" in page
+    for title, commands in cli.GROUPS.items():
+        listed = "".join(f".It Cm {name}\n{help_}\n" for name, help_ in commands.items())
+        assert f"\n.Ss {title}\n.Bl -tag -width overhead\n{listed}.El\n" in page
+    for name in cli.COMMANDS:
         assert f"\n.Xr fusetools-{name} 1 ,\n" in page[page.index(".Sh SEE ALSO") :]
 
 

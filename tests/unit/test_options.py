@@ -210,7 +210,7 @@ def test_a_sweep_that_could_not_be_asked_for(recording: object, tmp_path: Path) 
 def test_contradicting_options_are_refused(command: str, options: list[str], run: Invoke) -> None:
     """One line, without a traceback: a defect would raise."""
     done = run(command, *options, "--", "true")
-    assert done.exit_code == 2 and "Error: " in done.stderr
+    assert done.exit_code == 2 and "fusetools: " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_contradicting_options_are_refused(command: str, options: list[str], run
 )
 def test_record_refuses_contradicting_options(options: list[str], run: Invoke) -> None:
     done = run("record", *options)
-    assert done.exit_code == 2 and "Error: " in done.stderr
+    assert done.exit_code == 2 and "fusetools: " in done.stderr
