@@ -14,6 +14,7 @@ def command() -> None:
     from fusetools.printable import printable
     from fusetools.record.kept import left
     from fusetools.record.state import Recordings
+    from fusetools.render.text.layout import lines
 
     with Recordings() as recordings:
         removed = recordings.clean()
@@ -21,16 +22,14 @@ def command() -> None:
         mounted = not removed.left and recordings.unmount()
         kept = left(recordings.place)
     for what in removed.what + (("mount of tracefs",) if mounted else ()):
-        say(f"removed {printable(what)}\n")
+        say(lines([f"removed {printable(what)}"]))
     if removed.left:
         raise Error(
             "could not remove everything",
             "; ".join(removed.left),
-            "end whoever uses it, then again: fusetools clean",
+            "stop the process that uses it, then run: fusetools clean",
         )
     if not (removed.what or mounted):
-        say("nothing was left\n")
-    for what in kept:
-        say(f"left for root: {printable(what)}\n")
-    for what in beside:
-        say(f"left alone, as it runs: {printable(what)}\n")
+        say(lines(["nothing was left"]))
+    say(lines(f"left for root: {printable(what)}" for what in kept))
+    say(lines(f"left alone, as it runs: {printable(what)}" for what in beside))

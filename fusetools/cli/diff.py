@@ -40,7 +40,7 @@ def limits(value: str) -> tuple[float, float]:
     metavar="LOW,HIGH",
     default="100,500",
     show_default=True,
-    help="Change in calls up to LOW is marked ! (green), up to HIGH !! (blue), above !!! (yellow).",
+    help="Change in calls up to LOW is marked !, up to HIGH !! (magenta), above !!! (red).",
 )
 @click.option("--csv", metavar="FILE", help="Write CSV to FILE; - prints it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

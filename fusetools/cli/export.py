@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, request_options, write
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, tell, write
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,9 +91,9 @@ def command(
         from fusetools.printable import printable
 
         size = plural(result.requests, "request")
-        click.echo(f"fusetools: {printable(output)}: {size}", err=True)
+        tell(f"fusetools: {printable(output)}: {size}")
         if result.stateless:
-            click.echo(f"  no states of threads: {printable(result.stateless)}", err=True)
+            tell(f"  no states of threads: {printable(result.stateless)}")
 
 
 def _tables(
@@ -107,9 +107,8 @@ def _tables(
     result = opened(path).tables(folder, labels=labels, key=key, filters=chosen)
     rows = ", ".join(plural(n, name[:-1]) for name, n in result.rows.items() if name != "sessions")
     of = f"{printable(result.host)}, {result.date}"
-    click.echo(f"fusetools: {printable(folder)}: {rows} of {of}", err=True)
-    for missing in result.missing:
-        click.echo(f"  {printable(missing.text)}", err=True)
+    tell(f"fusetools: {printable(folder)}: {rows} of {of}")
+    tell(*(f"  {printable(missing.text)}" for missing in result.missing))
 
 
 def _bundle(recording: Recording, output: str, form: str, chosen: Filters) -> None:
@@ -117,6 +116,8 @@ def _bundle(recording: Recording, output: str, form: str, chosen: Filters) -> No
     from fusetools.output import Output
     from fusetools.printable import printable
     from fusetools.render.bundle import render
+    from fusetools.render.text.footer import ways_out
+    from fusetools.render.text.layout import ERR
 
     result = recording.bundle(chosen)
     text, unwritable = render(result, form)
@@ -124,17 +125,16 @@ def _bundle(recording: Recording, output: str, form: str, chosen: Filters) -> No
         write(target, text)
     count = len(result.files) - unwritable
     name = "standard output" if output == "-" else printable(output)
-    click.echo(
-        f"fusetools: {name}: {plural(count, 'file')} of {printable(result.mount)}\n"
+    tell(
+        f"fusetools: {name}: {plural(count, 'file')} of {printable(result.mount)}",
         f"  callers waited {duration(result.waited_ns)} for these files: bundles can save no more",
-        err=True,
     )
     if result.unnamed:
-        click.echo(
-            f"  left out: {plural(result.unnamed, 'file')} of unknown path: the kernel had the name"
-            " cached\n      fix: echo 2 > /proc/sys/vm/drop_caches, then record again",
-            err=True,
+        files = plural(result.unnamed, "file")
+        tell(
+            f"  left out: {files} of unknown path: the kernel had the name cached",
+            *ways_out("echo 2 > /proc/sys/vm/drop_caches   # then record again", " " * 6, ERR),
         )
     if unwritable:
         names = plural(unwritable, "file")
-        click.echo(f"  left out: {names} whose name {form} cannot hold", err=True)
+        tell(f"  left out: {names} whose name {form} cannot hold")

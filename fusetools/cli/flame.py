@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
+from fusetools.cli.options import (
+    FilterOptions,
+    filters,
+    opened,
+    recording_options,
+    say,
+    tell,
+    write,
+)
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ def command(
     as_json: bool,
     **options: Unpack[FilterOptions],
 ) -> None:
-    """Draw a flame graph: what ran, what was waited for, or both across requests.
+    """Draw a flame graph of what ran, or of what was waited for.
 
     Without an option, draws samples of what the workload and the daemon ran. Operations (lookup,
     'read*') restrict the picture to them; with --graph they are kernel functions.
@@ -133,7 +141,7 @@ def command(
         output = "flame.html"
     target = None if output is None else Output(output)
     if debuginfod.program():
-        click.echo("fusetools: asking debuginfod for the names of functions …", err=True)
+        tell("fusetools: asking debuginfod for the names of functions …")
     shown = stacks(path)
     earlier = stacks(before) if before else None
     if not shown.stacks:

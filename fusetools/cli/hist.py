@@ -17,6 +17,7 @@ from fusetools.cli.options import (
     recording_options,
     say,
     say_groups,
+    tell,
     unit_option,
 )
 
@@ -91,11 +92,10 @@ def command(
     elif style:
         from fusetools.render.text import cvmfs
         from fusetools.render.text.footer import footer
-        from fusetools.render.text.layout import lines
 
         say(cvmfs.render(result.histograms))
         # Separate from the client's format, for programs that read it.
-        click.echo(lines(footer(result.facts, result.unmatched)), nl=False, err=True)
+        tell(*footer(result.facts, result.unmatched))
     else:
         from fusetools.render.text.hist import render
 
@@ -110,12 +110,12 @@ def _over_time(
             "--over-time shows requests: it excludes --layer, --by, --style, --overhead, "
             "--corrected"
         )
-    result = opened(path).heat(*patterns, filters=chosen)
+    recording = opened(path)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
-        say(to_json("hist", result))
+        say(to_json("hist", recording.heat(*patterns, filters=chosen)))
     else:
-        from fusetools.render.text.heat import render
+        from fusetools.render.text.heat import columns, render
 
-        say(render(result))
+        say(render(recording.heat(*patterns, columns=columns(), filters=chosen)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fusetools.cli.options import say
+from fusetools.cli.options import say, tell
 from fusetools.errors import Error
 
 OLDEST = (4, 1)  # as the core has it
@@ -78,6 +78,6 @@ def command(
         echo(to_json("merge", merged))
         return
     for warning in merged.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        tell(f"warning: {printable(warning)}")
     name = "the standard output" if printed else printable(output)
     echo(f"{name}: {plural(merged.records, 'record')}\n")

@@ -285,6 +285,14 @@ def say(text: str) -> None:
     click.echo(coloured(text) if colours else text, nl=False, color=None if colours else False)
 
 
+def tell(*messages: str) -> None:
+    """Print messages to stderr: on a terminal wrapped to its width, elsewhere a line each."""
+    from fusetools.render.text.layout import ERR, lines
+
+    color = False if os.environ.get("NO_COLOR") else None
+    click.echo(lines(messages, ERR), nl=False, err=True, color=color)
+
+
 _COLOURS = (
     (re.compile("[█▉▊▋▌▍▎▏▁▂▃▄▅▆▇]+"), "cyan"),
     (re.compile(r"\b[1-9][\d,]* LOST\b|(?<=: )STUCK(?=: )"), "red"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fusetools.cli.options import LOST, pid, recording_output, say, seconds, whole
+from fusetools.cli.options import LOST, pid, recording_output, say, seconds, tell, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.names import (
@@ -369,7 +370,7 @@ def warn(text: str) -> None:
 def _say(text: str) -> None:
     from fusetools.printable import printable
 
-    click.echo(printable(text), err=True)
+    tell(printable(text))
 
 
 def _began(plan: ProbePlan, removed: Removed, more: str = "") -> None:
@@ -390,7 +391,9 @@ def _began(plan: ProbePlan, removed: Removed, more: str = "") -> None:
 def ended(output: str, detail: str, outcome: Outcome) -> None:
     """Print what became of a recording."""
     from fusetools.figures import size, took
-    from fusetools.render.text.footer import taken
+    from fusetools.printable import printable
+    from fusetools.render.text.footer import following, taken
+    from fusetools.render.text.layout import ERR
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
@@ -402,7 +405,8 @@ def ended(output: str, detail: str, outcome: Outcome) -> None:
     _notes(outcome)
     for line in _finding(outcome):
         _say(line)
-    _say("next: " + " · ".join(" ".join([name, *given(output)]) for name in NEXT[detail]))
+    which = shlex.join(given(output))
+    tell(*following((printable(f"{name} {which}".rstrip()) for name in NEXT[detail]), ERR))
 
 
 def _finding(outcome: Outcome) -> list[str]:
@@ -426,18 +430,15 @@ def _finding(outcome: Outcome) -> list[str]:
 
 def _notes(outcome: Outcome, known: Collection[Reason] = ()) -> None:
     """Print what is wrong with the recording; ``known``: what has been printed already."""
-    from fusetools.printable import printable
     from fusetools.render.text.footer import throttled, ways_out
-    from fusetools.render.text.layout import prose
+    from fusetools.render.text.layout import ERR
 
     for warning in outcome.warnings:
-        for line in prose(f"warning: {printable(warning)}", "  ", "    "):
-            _say(line)
+        _say(f"  warning: {warning}")
     for line in throttled(outcome.throttled):
         _say(f"  {line}")
     for missing in outcome.missing:
         if missing in known:
             continue
         _say(f"  missing: {missing.text}")
-        for line in ways_out(missing.fix, " " * 6):
-            _say(line)
+        tell(*ways_out(missing.fix, " " * 6, ERR))

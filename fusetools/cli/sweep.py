@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fusetools.cli.options import say, whole
+from fusetools.cli.options import say, tell, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import OF_RECORD, check
 from fusetools.cli.record import command as record
@@ -158,6 +158,8 @@ def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
 def _run(folder: Folder, as_json: bool) -> None:
     from fusetools.experiments import sweep
     from fusetools.printable import printable
+    from fusetools.render.text.footer import following
+    from fusetools.render.text.layout import ERR
 
     progress = Progress()
     if folder.to_do():
@@ -167,10 +169,9 @@ def _run(folder: Folder, as_json: bool) -> None:
             progress.clear()
             path = printable(shlex.quote(str(folder.path)))
             done = len(folder.runs)
-            click.echo(
-                f"fusetools: stopped; {done} of {done + len(folder.to_do())} runs are done; "
-                f"to go on: fusetools sweep {path}",
-                err=True,
+            tell(
+                f"fusetools: stopped; {done} of {done + len(folder.to_do())} runs are done",
+                *following([f"fusetools sweep {path}"], ERR),
             )
             sys.exit(INTERRUPTED)
         finally:

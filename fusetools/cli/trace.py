@@ -14,6 +14,7 @@ from fusetools.cli.options import (
     mounts_option,
     path_option,
     say,
+    tell,
 )
 
 PAUSE = 0.2  # seconds between two looks
@@ -35,7 +36,7 @@ def command(
     glob: str | None,
     as_json: bool,
 ) -> None:
-    """Print requests as they end: operation, file, caller, time and error.
+    """Print requests as they end: operation, file, caller, time, error.
 
     Runs until Ctrl-C. Paths are learned from lookups. Files opened before trace started have no
     path. Exit status 4 if events were lost.
@@ -49,6 +50,7 @@ def command(
     from fusetools.record.streaming import streaming
     from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import trace as render
+    from fusetools.render.text.layout import lines as joined
 
     wanted = expressions(patterns)
     options = options_of(tuple(map(absolute, mounts)))
@@ -58,7 +60,7 @@ def command(
             stream, wanted, least, expression(glob) if glob else None, pids, as_recorded(comms)
         )
         if not as_json:
-            say(render.HEAD)
+            say(joined([render.HEAD]))
         stopped = False
         while not stopped:
             stopped = stream.wait(PAUSE)
@@ -76,6 +78,6 @@ def command(
         summary += f", {dropped:,} not printed: too many at once"
     if pathless:
         summary += f", {pathless:,} skipped: path unknown or incomplete"
-    click.echo(summary, err=True)
+    tell(summary)
     if lost or dropped:
         sys.exit(LOST)

@@ -30,7 +30,7 @@ def picture(
         raise Error(
             f"cannot draw {path}",
             "its name has no known suffix",
-            f"-o flame.html   (or {flame.FORMATS.partition(', ')[2]})",
+            f"-o flame.html   # or {flame.FORMATS.partition(', ')[2]}",
         )
     # The tracer's own functions differ by what was recorded, not by what ran.
     after = flame.Folded(shown.untraced() if earlier else shown.stacks, shown.unit)

@@ -250,13 +250,14 @@ def test_operations_that_nobody_knows_or_called(run: Invoke) -> None:
     assert "time" in said and "no calls" not in said
 
 
-def test_a_verdict_has_its_own_line_where_there_is_no_room() -> None:
+def test_a_verdict_has_its_own_line_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     best = compared.Figures(1832, 44.6e3, 25.1e6, total_ns=505e6, times_best=1.0)
     worse = replace(best, total_ns=713e6, times_best=6.72, slower=0.76, p=1e-4, differs=True)
     measure = compared.Measure("copy_file_range", "request", (best, worse))
     result = compared.Compared(("a", "b"), (compared.Group("", (measure,)),), "call", 1)
     printed = text.render(result).splitlines()
-    assert "    slower in 76 % of pairs, p < 0.001" in printed
+    assert "  slower in 76 % of pairs, p < 0.001" in printed
     assert max(map(len, printed)) <= 80
 
 

@@ -477,7 +477,7 @@ def test_a_users_recorder_is_bounded() -> None:
         flight.keep_of(Flight(keep=5), 16, user)
     assert caught.value.what == "--keep 5 is too much"
     assert caught.value.why.endswith("who invoked sudo may record 4G at most")
-    assert caught.value.fix == "fusetools record --flight 30 --keep 4   (or --as-root)"
+    assert caught.value.fix == "fusetools record --flight 30 --keep 4   # or --as-root"
     with pytest.raises(Error) as caught:
         flight.keep_of(Flight(buffer=128 << 20), 16, user)
     assert caught.value.what == "--buffer 128M is too much"

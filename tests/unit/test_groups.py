@@ -197,7 +197,7 @@ def test_printed_groups(run: Invoke, command: str, by: str) -> None:
     said = run(command, "-i", str(DEMO), "--by", by)
     assert said.exit_code == 0
     golden.check(f"by-{by}-{command}.txt", said.output)
-    assert all(len(line) <= 80 for line in said.output.splitlines())
+    assert "…" not in said.output  # piped, names are whole
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -50,7 +50,7 @@ def test_pid_names_the_mounts_that_it_serves(
     assert permissions.served(300, connections, shown, (A, B), wanted) == expected
 
 
-DETECT = "fusetools record --mount PATH -- …   (detects the daemon)"
+DETECT = "fusetools record --mount PATH -- …   # detects the daemon"
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_own_probe_sets_are_for_daemons_that_the_user_may_read() -> None:
     assert refused(error) == (
         "the probe set mine cannot be used on /b",
         "it can read the memory of b (pid 200), which me, who invoked sudo, may not read",
-        "--mount /a   (a daemon of me), or: --fs NAME   (a probe set of fusetools)",
+        "--mount /a   # a daemon of me\n--fs NAME   # a probe set of fusetools",
     )
     with pytest.raises(Error) as error:
         permissions.check_probe_set("me", [b], {100})
-    assert error.value.fix == "--fs NAME   (a probe set of fusetools)"
+    assert error.value.fix == "--fs NAME   # a probe set of fusetools"
 
 
 def test_a_users_probe_set_is_known_as_that(tmp_path: Path) -> None:

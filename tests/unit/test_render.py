@@ -21,7 +21,7 @@ from fusetools.plan.capabilities import diagnose
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.hist import render as render_hist
-from fusetools.render.text.layout import PIPED, bar, prose, table
+from fusetools.render.text.layout import PIPED, bar, lines, prose, table
 from fusetools.results.facts import Facts, unlike
 from fusetools.results.hist import Histogram, Histograms
 from fusetools.results.record import Outcome
@@ -195,14 +195,45 @@ def test_a_long_command_stands_further_left_and_stays_whole() -> None:
     assert ways_out("x" * 90, " " * 11) == ["  fix: " + "x" * 90]
 
 
-def test_a_recording_s_warnings_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_wrapped_on_a_terminal_and_whole_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     users = "perf (pid 12345), trace-cmd (pid 12346), bpftrace (pid 12347)"
     warning = f"28 events of probes stay, in use by {users}: fusetools clean"
-    record._notes(Outcome(warnings=[warning], throttled=[Throttled("/a", "daemon", 1, 10**9)]))
+    outcome = Outcome(warnings=[warning], throttled=[Throttled("/a", "daemon", 1, 10**9)])
+    throttled = "  the daemon was throttled 1 time, 1.00 s in all, by the CPU quota of /a"
+    record._notes(outcome)
+    assert capsys.readouterr().err.splitlines() == [f"  warning: {warning}", throttled]
+    monkeypatch.setenv("COLUMNS", "80")
+    record._notes(outcome)
     said = capsys.readouterr().err.splitlines()
     assert " ".join(" ".join(said[:2]).split()) == f"warning: {warning}"
-    assert said[2:] == ["  the daemon was throttled 1 time, 1.00 s in all, by the CPU quota of /a"]
-    assert max(map(len, said)) <= PIPED
+    assert said[2:] == [throttled]
+    assert max(map(len, said)) <= 80
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_tables_rows_have_more_lines_on_a_narrow_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [("FUNCTION", *["MEAN"] * 8, "FILE"), ("x" * 30, *["12.5 us"] * 8, "/" * 24)]
+    (whole,) = {len(row) for row in table(rows[1:], "<>>>>>>>><")}
+    assert whole == 30 + 8 * 9 + 2 + 24  # piped
+    monkeypatch.setenv("COLUMNS", str(columns))
+    head, row = (cells.split("\n") for cells in table(rows, "<>>>>>>>><", "  "))
+    assert all(len(line) <= columns for line in (*head, *row))
+    assert " ".join(" ".join(row).split()) == " ".join(" ".join(rows[1]).split())
+    # Each heading stands above its figures.
+    ends = {match.end() for match in re.finditer("MEAN", head[0])}
+    assert ends <= {match.end() for match in re.finditer("us", row[0])}
+
+
+def test_only_commands_are_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    said = lines(["  " + "word " * 20, *ways_out("x" * 50, "  "), "\x1b[1m" + "y" * 40])
+    wide = [line for line in said.splitlines() if len(line) > 40]
+    assert wide == ["  fix: " + "x" * 50, "\x1b[1m" + "y" * 40]
+    assert "\n    word word" in said
 
 
 def test_a_number_keeps_its_unit() -> None:

@@ -206,7 +206,7 @@ def test_mounted_late(rule: Any, code: Code) -> None:
     assert codes(result) == ["mounted_late"] and result.findings[0].share == 0
     assert result.findings[0].reason.subject == did
     assert "close 999,983 times, for 9.0 s in all (all failed)" in result.findings[0].reason.text
-    assert result.findings[0].reason.fix == "ulimit -n 1024   (before it is started)"
+    assert result.findings[0].reason.fix == "ulimit -n 1024   # before it is started"
     read = replace(late, subject={**did, "call": "read"})
     MISSING.append((read,))
     assert rule(waited=(0, 0)).findings[0].reason.fix == ""
@@ -353,7 +353,7 @@ def test_a_daemon_that_may_not_run(rule: Any, how: str, pid: int | None, text: s
     result = rule(causes=[halt, cause("no_thread", 20 * MS), cause("passing", 380 * MS)])
     assert codes(result) == ["daemon_halted"]
     said = result.findings[0].reason.text
-    assert said.startswith("for 60.0 % of the callers' waiting ") and text in said
+    assert said.startswith("for 60.0 % of the callers' waiting, ") and text in said
 
 
 def test_a_finding_names_all_operations_that_it_is_about(rule: Any) -> None:
@@ -544,7 +544,7 @@ def test_a_cpu_that_the_caller_had_does_not_explain_why_no_thread_was_free(rule:
             transfers=[transfers(4096)],
         )
         assert codes(result) == [code]
-        fix = "mount it with -o max_read=BYTES   (now 4,096)" if pid == PID else ""
+        fix = "mount it with -o max_read=BYTES   # now 4,096" if pid == PID else ""
         assert result.findings[0].reason.fix == fix
 
 

@@ -74,13 +74,9 @@ def _figures(measure: Measure) -> list[str]:
     ]
     if not any(side.total_ns is not None for side in measure.sides):
         rows = [(*row[:4], *row[5:]) for row in rows]
-    first, *others = table(rows, "<>>>>>"[: len(rows[0])])
-    verdicts = [verdict(side) for side in measure.sides]
-    whole = [f"{line:{len(first)}}  {words}".rstrip() for line, words in zip(others, verdicts)]
-    if max(map(len, whole)) <= width():
-        return [first, *whole]
-    below = [[line, *([f"    {words}"] if words else [])] for line, words in zip(others, verdicts)]
-    return [first, *(line for lines in below for line in lines)]
+    verdicts = ["", *(verdict(side) for side in measure.sides)]
+    align = "<>>>>>"[: len(rows[0])] + "<"
+    return table([(*row, words) for row, words in zip(rows, verdicts)], align)
 
 
 def _calls(measure: Measure) -> list[str]:

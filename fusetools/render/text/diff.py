@@ -8,14 +8,14 @@ from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, prose, table
+from fusetools.render.text.layout import Whole, lines, prose, table
 from fusetools.results.diff import Difference, Differences
 from fusetools.results.facts import unlike
 
 SIGNS = ("", "!", "!!", "!!!")
 
 
-_COLOURS = (None, "green", "blue", "yellow")
+_COLOURS = (None, None, "magenta", "red")  # readable on light and on dark terminals
 
 
 def render(
@@ -25,8 +25,8 @@ def render(
 ) -> str:
     """Return calls and latency side by side, marked by the absolute change in calls.
 
-    Marks are ``!`` and green up to the first threshold, ``!!`` and blue up to the second, ``!!!``
-    and yellow above. click.echo removes the colours if stdout is not a terminal. ``names``: paths
+    Marks are ``!`` up to the first threshold, ``!!`` and magenta up to the second, ``!!!`` and red
+    above. click.echo removes the colours if stdout is not a terminal. ``names``: paths
     of A and B; None: their files' names.
     """
     import click
@@ -66,7 +66,7 @@ def render(
         output.append(first)
         for line, d in zip(others, of_layer):
             colour = _COLOURS[level(d, thresholds)]
-            output.append(click.style(line, fg=colour) if colour else line)
+            output.append(Whole(click.style(line, fg=colour)) if colour else line)
         output.append("")
     calls = "calls" + (f" per {result.per}" if result.per else "")
     low, high = (number(t) for t in thresholds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusetools.figures import number, plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
+from fusetools.render.text.layout import lines as joined
 from fusetools.render.text.layout import prose, table
 from fusetools.render.text.stuck import client
 from fusetools.results.doctor import Doctor
@@ -45,7 +46,7 @@ def render(result: Doctor) -> str:
         lines += ["", "Others trace here now:"]
         for user in facts.ftrace_users:
             lines += _prose(user, "  ", "    ")
-    return "".join(f"{line}\n" for line in [*lines, "", *_verdict(result)])
+    return joined([*lines, "", *_verdict(result)])
 
 
 def _prose(text: str, first: str, rest: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from fusetools.names import given
 from fusetools.printable import printable
 from fusetools.reasons import Reason
 from fusetools.render.text.footer import footer
-from fusetools.render.text.layout import lines, prose
+from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.flame import STATES, Stacks
 
 _TITLES = {
@@ -101,7 +101,7 @@ def render(shown: Stacks, earlier: Stacks | None, path: str, before: str = "") -
     for note in shown.notes:
         output += prose(printable(f"note: {note.text}"), rest="  ")
         # Commands are not wrapped: users copy them.
-        output += [f"  {fix(note)}"] if note.fix else []
+        output += [Whole(f"  {fix(note)}")] if note.fix else []
     return lines([*output, *footer(shown.facts)])
 
 

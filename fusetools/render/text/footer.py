@@ -8,7 +8,7 @@ from fusetools.figures import duration, number, plural, took
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.reasons import OF_THE_KERNEL, Reason
-from fusetools.render.text.layout import prose, width
+from fusetools.render.text.layout import OUT, Whole, limit, prose, width
 from fusetools.results.facts import Corrected, Facts
 from fusetools.session import Throttled, Took
 
@@ -85,9 +85,18 @@ def missing(all_missing: Iterable[Reason], layers: Collection[str] = LAYERS) -> 
     return output
 
 
-def ways_out(fix: str, indent: str) -> list[str]:
+def following(commands: Iterable[str], descriptor: int = OUT) -> list[str]:
+    """Return the next commands on one line, or on a line each if they do not fit."""
+    commands = list(commands)
+    line = f"next: {' · '.join(commands)}"
+    if len(line) <= (limit(descriptor) or len(line)):
+        return [Whole(line)]
+    return [Whole(f"{'next:' if not at else '':5} {each}") for at, each in enumerate(commands)]
+
+
+def ways_out(fix: str, indent: str, descriptor: int = OUT) -> list[str]:
     """Return a fix's commands. Users copy them: a long one is not wrapped, but indented less."""
     labels = ["fix", *["or"] * fix.count("\n")]
     ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, fix.splitlines())]
-    room = width() - max(map(len, ways), default=0)
-    return [indent[: max(room, 2)] + way for way in ways]
+    room = width(descriptor) - max(map(len, ways), default=0)
+    return [Whole(indent[: max(room, 2)] + way) for way in ways]

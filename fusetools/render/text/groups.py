@@ -9,12 +9,12 @@ from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import cut, lines, prose, table, width
+from fusetools.render.text.layout import cut, limit, lines, prose, table
 from fusetools.render.text.stages import legend, stacked
 from fusetools.results.groups import Groups, RequestGroup, Times
 
 _BAR = 10
-_LEAST_ROOM = 20  # columns for a name
+_LEAST_ROOM, _MOST_ROOM = 20, 10_000  # columns for a name, on a terminal and elsewhere
 _PATHS = ("file", "directory", "cgroup")  # their ends differ
 
 Columns = dict[str, Callable[[RequestGroup], str]]
@@ -121,7 +121,8 @@ def _rows(result: Groups, columns: Columns) -> list[str]:
     rows: list[Sequence[str]] = [tuple(columns)]
     rows += [tuple(of(group) for of in columns.values()) for group in result.groups]
     align = "".join("<" if name in ("STAGES", "MOST FREQUENT") else ">" for name in columns)
-    room = max(width() - 2 - max(map(len, table(rows, align))), _LEAST_ROOM)
+    used = sum(max(map(len, column)) + 2 for column in zip(*rows))
+    room = max((limit() or _MOST_ROOM) - used, _LEAST_ROOM)
     names = [result.by.upper()]
     for group in result.groups:
         keep_end = result.by in _PATHS and not group.others and group.unknown is None

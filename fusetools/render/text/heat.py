@@ -6,11 +6,16 @@ import math
 
 from fusetools.figures import duration
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, prose
+from fusetools.render.text.layout import Whole, lines, prose, width
 from fusetools.results.heat import Heat
 
-COLUMNS = 60
 _SHADES = " ░▒▓█"
+_EDGES = 12  # columns of a row's latency and of its frame
+
+
+def columns() -> int:
+    """Return how many columns of time there is room for, at most 60."""
+    return min(60, width() - _EDGES)
 
 
 def render(result: Heat) -> str:
@@ -25,7 +30,7 @@ def _map(result: Heat) -> list[str]:
     output = ["  LATENCY"]
     for row in reversed(result.rows):
         cells = "".join(_shade(n, most) for n in row.requests)
-        output.append(f"{duration(row.low_ns):>9} |{cells}|")
+        output.append(Whole(f"{duration(row.low_ns):>9} |{cells}|"))
     start, end = result.start_ns, result.start_ns + columns * result.column_ns
     left, right = f"{start / 1e9:.3f} s", f"{end / 1e9:.3f} s"
     output.append(" " * 11 + left + right.rjust(columns - len(left)))

@@ -12,7 +12,7 @@ from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.reasons import Reason, of_daemon
 from fusetools.render.text.footer import footer, missing, never_called, ways_out
-from fusetools.render.text.layout import bar, lines, prose, table
+from fusetools.render.text.layout import BAR, bar, lines, prose, table, width
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histograms
 
@@ -141,41 +141,44 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
         ("mean", mean),
         ("max", at_least(h.max_ns, unit, h.least_ns)),
     )
-    output.append(
-        f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
-        + "   ".join(f"{name} {figure}" for name, figure in figures)
+    output += _row(
+        f"{plural(h.count, 'call')}, {number(h.unmatched)} unmatched",
+        *(f"{name} {figure}" for name, figure in figures),
     )
-    output.append(
-        "  "
-        + "   ".join(
-            f"p{p} {at_least(h.percentiles_ns[p], unit, h.least_ns)}"
-            for p in PERCENTILES
-            if p in h.percentiles_ns
-        )
-    )
+    known = [p for p in PERCENTILES if p in h.percentiles_ns]
+    output += _row(*(f"p{p} {at_least(h.percentiles_ns[p], unit, h.least_ns)}" for p in known))
     if h.unanswered:
         output.append(
             f"  {number(h.unanswered)} without an end, counted until then (> means at least)"
         )
     if h.until_reply and h.after_reply:
         for part, name in ((h.until_reply, "until the reply"), (h.after_reply, "after the reply")):
-            times = "   ".join(
-                f"p{p} {at_least(part.percentiles_ns.get(p), unit, part.least_ns)}"
-                for p in ("50", "99")
+            output += _row(
+                f"{name}:",
+                *(
+                    f"p{p} {at_least(part.percentiles_ns.get(p), unit, part.least_ns)}"
+                    for p in ("50", "99")
+                ),
+                f"max {duration(part.max_ns, unit)}",
             )
-            output.append(f"  {name}:   {times}   max {duration(part.max_ns, unit)}")
     if h.self_time_ns is not None and h.total_ns:
         own = f"{duration(h.self_time_ns, unit)} ({share(h.self_time_ns, h.total_ns)})"
-        output.append(f"  total {duration(h.total_ns, unit)}   of which itself {own}")
+        output += _row(f"total {duration(h.total_ns, unit)}", f"of which itself {own}")
     most = max((n for _, _, n in h.buckets), default=0)
     rows: list[Sequence[str]] = [("from", "to", "count", "")]
+    columns = min(BAR, max(width() - 34, 8))  # what two durations and a count leave
     rows += [
-        (duration(low, unit), duration(high + 1, unit), number(n), bar(n, most))
+        (duration(low, unit), duration(high + 1, unit), number(n), bar(n, most, columns))
         for low, high, n in h.buckets
     ]
     if probes is not None:
         rows = [(*row[:3], part, row[3]) for row, part in zip(rows, _parts(h, probes))]
     return output + table(rows, ">>><" if probes is None else ">>>><", indent="  ")
+
+
+def _row(*figures: str) -> list[str]:
+    """Return figures side by side."""
+    return table([figures], "<" * len(figures), "  ")
 
 
 def _parts(h: Histogram, probes: int) -> Iterator[str]:

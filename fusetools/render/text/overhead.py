@@ -10,7 +10,7 @@ from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, interval, seconds
 from fusetools.render.text.footer import missing
-from fusetools.render.text.layout import lines, table
+from fusetools.render.text.layout import Whole, lines, table
 from fusetools.results.estimate import Estimate
 from fusetools.results.overhead import Overhead
 
@@ -33,7 +33,7 @@ def render(result: Overhead) -> str:
     ]
     how = result.costs[0].slow_down
     output = [
-        f"recording {printable(shlex.join(result.workload))}",
+        Whole(f"recording {printable(shlex.join(result.workload))}"),
         *table(rows, "<>><>>>"),
         "",
         f"medians of {plural(how.runs, 'round')}; {confidence(how)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusetools.figures import plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
-from fusetools.render.text.layout import lines
+from fusetools.render.text.layout import entry, lines
 from fusetools.results.plan import Planned
 
 
@@ -23,23 +23,25 @@ def render(result: Planned) -> str:
         notes += ["workload" if event.workload else ""]
         notes += [STACKS[event.stack] if event.stack else ""]
         notes += [f"{event.frequency} samples a second" if event.frequency else ""]
-        output.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))
+        shown = "".join(f", {note}" for note in notes if note)
+        output.append(entry(printable(f"  {event.name}{shown}")))
         if event.condition:
-            output.append(f"      if {event.condition}")
+            output.append(entry(printable(f"      if {event.condition}")))
     for what, probes in result.places:
-        output += ["", f"{what}: {plural(len(probes), 'probe')}"]
+        output += ["", printable(f"{what}: {plural(len(probes), 'probe')}")]
         output += [
-            f"  {probe.kind}  {probe.function or probe.event}  {probe.place}" for probe in probes
+            entry(printable(f"  {probe.kind}  {probe.function or probe.event}  {probe.place}"))
+            for probe in probes
         ]
     if result.graph:
         output += ["", f"function_graph: {plural(len(result.functions), 'function')}"]
-        output += [f"  {name}" for name in result.functions]
+        output += [entry(printable(f"  {name}")) for name in result.functions]
     if result.missing:
         output.append("")
     for missing in result.missing:
-        output.append(f"missing: {missing.text}")
+        output.append(printable(f"missing: {missing.text}"))
         output += ways_out(missing.fix, "  ")
-    return lines(map(printable, output))
+    return lines(output)
 
 
 STACKS = {"fp": "stacks by frame pointers", "dwarf": "copies of user stacks"}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from fusetools.figures import number, plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing, ways_out
-from fusetools.render.text.layout import lines, prose, sparkline, table
+from fusetools.render.text.layout import lines, prose, sparkline, table, width
 from fusetools.results.queue import MountQueue, Queue
+
+_LABEL = 11  # columns before a line of the picture
 
 
 def render(result: Queue) -> str:
@@ -24,7 +28,7 @@ def _mount(m: MountQueue) -> list[str]:
     if m.unanswered:
         served += f", {number(m.unanswered)} without an answer"
     if not m.parts:
-        return [f"{printable(m.mount)}: {served}", "", *verdict(m)]
+        return [f"{printable(m.mount)}: {served}", *verdict(m)]
     served += f", read by {plural(m.threads, 'thread')}" if m.handed else ""
     served += "" if m.handed else f", served by {plural(m.threads, 'thread')}"
     working = "requests with the daemon" if m.handed else "threads at work"
@@ -33,18 +37,23 @@ def _mount(m: MountQueue) -> list[str]:
         ("requests in the queue", number(whole.mean_queued), number(whole.most_queued)),
         (working, number(whole.mean_busy), number(whole.most_busy)),
     ]
-    output = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
+    output = [f"{printable(m.mount)}: {served}", *verdict(m), "", *table(rows, "<>>", "  ")]
     begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start_ns, m.end_ns))
     queued = [part.mean_queued for part in m.parts]
     busy = [part.mean_busy for part in m.parts]
+    # Neighbours share a column on a narrow terminal.
+    each = -(-len(m.parts) // (width() - _LABEL))
+    queued, busy = (
+        [fmean(v[i : i + each]) for i in range(0, len(v), each)] for v in (queued, busy)
+    )
     output += [
         "",
         f"  {'queue':8} {sparkline(queued, max(queued, default=0))}".rstrip(),
         f"  {'daemon' if m.handed else 'threads':8} "
         f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}".rstrip(),
-        f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
+        f"  {'':8} {begin}{end:>{max(len(queued) - len(begin), 0)}}",
     ]
-    return [*output, "", *verdict(m)]
+    return output
 
 
 def verdict(m: MountQueue) -> list[str]:

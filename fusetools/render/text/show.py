@@ -24,7 +24,7 @@ def render(result: Shown) -> str:
     details = [duration(r.duration_ns), f"mount {printable(r.mount)}" if r.mount else ""]
     details += [f"inode {r.inode}" if r.inode is not None else "", amount(r), outcome(r)]
     details.append(signalled(r))
-    output = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
+    output = [f"request {r.unique}: {what(r, None)}", *wrapped(details, "  ")]
     output += [*wrapped(stages_of(r, whole=True), "  "), ""]
     times = [duration(moment.time_ns, "us") for moment in result.moments]
     wide = max(map(len, times), default=0)
@@ -35,7 +35,7 @@ def render(result: Shown) -> str:
     output.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
     for when, moment in zip(times, result.moments):
         columns = [
-            prose(printable(text), rest="  ", columns=left) or [""]
+            prose(printable(text), rest="  ", columns=left, broken=True) or [""]
             for text in (moment.caller, moment.daemon)
         ]
         for caller_line, daemon_line in zip_longest(*columns, fillvalue=""):

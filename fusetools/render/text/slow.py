@@ -8,7 +8,7 @@ from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
 from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, prose, width, wrapped
+from fusetools.render.text.layout import cut, entry, limit, lines, prose, width, wrapped
 from fusetools.render.text.words import (
     IN_REQUEST,
     OUTSIDE,
@@ -87,7 +87,8 @@ def _alike(requests: Sequence[Request]) -> list[str]:
 def _slow(r: Request, wide: int, several: bool) -> list[str]:
     room = width() - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
-    output = [f"{duration(r.duration_ns):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    name = what(r, room if limit() else None)
+    output = [entry(f"{duration(r.duration_ns):>9}  {name:{room}}  {unique:>{wide}}".rstrip())]
     for parts in details(r, several):
         output += wrapped(parts, " " * 11)
     return output
@@ -159,8 +160,8 @@ def _connected(peers: tuple[str, ...] | None) -> list[str]:
     return [f"connected to {to}"] if to else []
 
 
-def what(r: Request, room: int) -> str:
-    """Return the operation and the file; of a long path only the end."""
+def what(r: Request, room: int | None) -> str:
+    """Return the operation and the file; of a path that is longer than ``room`` only the end."""
     if r.path is None:
         file = f"inode {r.inode}" if r.inode is not None else ""
     elif r.whole:
@@ -170,9 +171,8 @@ def what(r: Request, room: int) -> str:
     file = printable(file)
     if r.operation in ("getxattr", "setxattr", "removexattr") and r.name:
         file += f" {printable(r.name)}"
-    room -= len(r.operation) + 1
-    if len(file) > room:
-        file = "…" + file[-room + 1 :]
+    if room is not None:
+        file = cut(file, room - len(r.operation) - 1, keep_end=True)
     return f"{r.operation} {file}".rstrip()
 
 

@@ -10,7 +10,7 @@ from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.reasons import OF_THE_KERNEL
 from fusetools.render.text.footer import footer, ways_out
-from fusetools.render.text.layout import BOLD, PLAIN, lines, prose, table
+from fusetools.render.text.layout import BOLD, PLAIN, Whole, lines, prose, table, wrapped
 from fusetools.render.text.words import OUTSIDE, PARTS, REASONS, WORDS, name_of, unsplit
 from fusetools.results.stages import MountCalls, OperationStages, Stage, Stages
 
@@ -49,7 +49,7 @@ def render(
         if overview and not overhead and len(matched) > 1:
             output += [*_lines(matched, "", unit), *_legend(matched)]
             one = shlex.join([*command, matched[0].operation])
-            output += [printable(f"the stages of one: {one}"), ""]
+            output += [Whole(printable(f"the stages of one: {one}")), ""]
             rest = [o for o in result.operations if o.matched < o.requests]
             output += [f"{title(o)}: {requests(o, begun)}" for o in rest]
         else:
@@ -102,7 +102,7 @@ def cached(result: Stages, unit: str = "") -> list[str]:
             name = c.syscall + (f" {_key(c.key, result.by)}" if result.by else "")
             times = f"p50 {duration(c.cached.p50_ns, unit)}, max {duration(c.cached.max_ns, unit)}"
             found.append(f"{name} {number(c.cached.calls)} of {number(c.calls)} ({times})")
-    return ["", *prose(f"without a request: {', '.join(found)}", rest="  ")] if found else []
+    return ["", *wrapped([f"without a request: {found[0]}", *found[1:]], "")] if found else []
 
 
 def outside(c: MountCalls, unit: str = "") -> str:
@@ -149,7 +149,7 @@ def operation(
     rows.append((*total(o, unit), last))
     lines = table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")
     largest = max(stage.total_ns for stage in o.stages)
-    lines[places[largest]] = f"{BOLD}{lines[places[largest]]}{PLAIN}"
+    lines[places[largest]] = Whole(f"{BOLD}{lines[places[largest]]}{PLAIN}")
     return [heading, *lines, *_disks(o, unit)]
 
 
@@ -222,8 +222,7 @@ def total(o: OperationStages, unit: str = "") -> list[str]:
 def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
     """Return a line per operation or group, with its stages in one bar."""
     operations = list(operations)
-    first = f"{title(operations[0])} by {by}" if by else ""
-    rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
+    rows: list[Sequence[str]] = [(by, "requests", "total", "mean", "p99", "")]
     for o in operations:
         name = _key(o.key, by) if by else title(o)
         name += f" ({printable(o.start_function)})" if o.start_function else ""
@@ -231,7 +230,7 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
         times = [over + duration(ns, unit) for ns in (o.total_ns, o.mean_ns)]
         times.append(at_least(o.p99_ns, unit, o.least_ns))
         rows.append((name, number(o.timed), *times, _stacked(o)))
-    return table(rows, "<>>>><")
+    return [*([title(operations[0])] if by else []), *table(rows, "<>>>><", "  " if by else "")]
 
 
 def _key(key: str | int | None, by: str) -> str:
@@ -294,9 +293,8 @@ def cost(result: Stages, overhead: bool) -> list[str]:
     else:
         output.append(
             f"  {duration(result.event_cost_ns)} for each event: the least time seen between a "
-            "request's end and"
+            "request's end and the waking of its caller; more where stacks are taken"
         )
-        output.append("  the waking of its caller; more where stacks are taken")
     if result.facts.pair_cost_ns is not None:
         output.append(f"  {duration(result.facts.pair_cost_ns)} for the two probes of a callback")
     elif result.facts.probe_cost_ns is not None:
@@ -326,5 +324,5 @@ def handed(operations: Iterable[OperationStages], of: Sequence[str] = ()) -> lis
     return [
         f"{number(n)} of {plural(timed, 'request')} went from one thread of the daemon to another",
         "  which threads worked on them, and whether they ran or waited, cannot be known",
-        *ways_out(f"{flame}   (the threads' waits, by who woke whom)", "  "),
+        *ways_out(f"{flame}   # the threads' waits, by who woke whom", "  "),
     ]

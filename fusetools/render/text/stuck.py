@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from fusetools.figures import ago, number, plural
 from fusetools.printable import printable
 from fusetools.reasons import Code
-from fusetools.render.text.layout import lines, prose, table
+from fusetools.render.text.footer import ways_out
+from fusetools.render.text.layout import Whole, lines, prose, table
 from fusetools.results.stuck import Blocked, Stuck, StuckMount, Told
 
 MOST_CALLERS = 10
@@ -34,14 +35,14 @@ def _lines(result: Stuck) -> Iterator[str]:
             (cause,) = mount.causes
             yield from _prose(f"{_name(mount, result)}: DEAD: {cause.text}", "")
             for command, what in cause.fixes:
-                yield f"  fix: {printable(command)}   ({what})"
+                yield from _fix(command, what, "  ")
         else:
             yield from _prose(f"{_name(mount, result)}: {_well(mount, result)}", "")
             if mount.locked:
                 yield from _locked(mount)
             if mount.served and mount.state == "busy":
                 path = shlex.quote(mount.path or "PATH")
-                yield printable(f"  why: fusetools record --mount {path} -- COMMAND")
+                yield Whole(printable(f"  why: fusetools record --mount {path} -- COMMAND"))
             yield from _halted(mount)
     for mounting in result.mounting:
         yield from _prose(mounting.text, "")
@@ -56,7 +57,7 @@ def _lines(result: Stuck) -> Iterator[str]:
     for unknown in result.unknown:
         yield from _prose(f"not known: {unknown.text}", "")
         if unknown.fix:
-            yield f"  fix: {printable(unknown.fix)}"
+            yield from ways_out(unknown.fix, "  ")
     if result.silent and not any(unknown.kind == "time" for unknown in result.unknown):
         who = plural(len(result.silent), "process or thread", "processes or threads")
         pids = ", ".join(map(str, result.silent[:8]))
@@ -124,7 +125,7 @@ def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
     for place, cause in enumerate(mount.causes[:MOST_CAUSES]):
         yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
         if cause.reason.fix:
-            yield f"       {printable(cause.reason.fix)}"
+            yield Whole(f"       {printable(cause.reason.fix)}")
         if len(cause.chain) > 1:
             for line in cause.chain[:MOST_CHAINS]:
                 yield from _prose(line, "       -> ")
@@ -147,7 +148,7 @@ def _stuck(mount: StuckMount, result: Stuck) -> Iterator[str]:
         yield ""
         yield "  What would end it (nothing of this was run):"
         for command, what in dict.fromkeys(fixes):
-            yield f"    {printable(command)}"
+            yield Whole(f"    {printable(command)}")
             yield from _prose(what, "        ")
 
 
@@ -166,9 +167,15 @@ def _halted(mount: StuckMount) -> Iterator[str]:
     for cause in mount.halted[:MOST_CALLERS]:
         yield from _prose(cause.text, "  ")
         for command, effect in cause.fixes:
-            yield f"    fix: {printable(command)}   ({printable(effect)})"
+            yield from _fix(command, effect, "    ")
     if len(mount.halted) > MOST_CALLERS:
         yield f"  and {number(len(mount.halted) - MOST_CALLERS)} more that are halted (--json)"
+
+
+def _fix(command: str, effect: str, indent: str) -> Iterator[str]:
+    """Yield a command on a line of its own, which users copy, and its effect."""
+    yield from ways_out(command, indent)
+    yield from _prose(f"({effect})", f"{indent}     ")
 
 
 def client(told: Iterable[Told]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, interval, seconds, span
-from fusetools.render.text.layout import cut, lines, table
+from fusetools.render.text.layout import Whole, cut, lines, table
 from fusetools.render.text.words import WORDS
 from fusetools.results.estimate import Estimate
 from fusetools.results.sweep import OperationAt, PointFigures, Sweep
@@ -22,7 +22,7 @@ def render(result: Sweep) -> str:
     """Return each point's times, then its requests by operation."""
     experiment = result.experiment
     output = [f"{printable(experiment.about)}:"] if experiment.about else []
-    output += [f"sweep of {printable(cut(command_line(experiment.shown), LONG, False))}"]
+    output += [Whole(f"sweep of {printable(cut(command_line(experiment.shown), LONG, False))}")]
     if not result.points:
         output.append("no run is done yet")
     else:
@@ -50,7 +50,7 @@ def render(result: Sweep) -> str:
     output += [f"warning: {printable(warning)}" for warning in result.warnings]
     if result.to_do:
         path = printable(shlex.quote(str(result.path)))
-        output.append(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}")
+        output.append(Whole(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}"))
     return lines(output)
 
 

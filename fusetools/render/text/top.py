@@ -6,7 +6,7 @@ import time
 
 from fusetools.figures import duration, number, plural, share, took
 from fusetools.printable import printable
-from fusetools.render.text.layout import cut, prose, table
+from fusetools.render.text.layout import cut, limit, prose, table
 from fusetools.results.top import Row, Top, UnderWay
 
 HEADS = ("op/s", "kB/s", "kB/op", "queue", "RTT", "exec", "p50", "p99", "max", "wait", "now", "err")
@@ -20,7 +20,7 @@ OMITTED = ("kB/s", "kB/op", "p50", "max")  # omitted on smaller screens
 
 def render(top: Top) -> str:
     """Return the interval: its sums, the oldest requests in flight, its rows."""
-    return "".join(line + "\n" for line in lines(top))
+    return "".join(line + "\n" for line in lines(top, limit()))
 
 
 def lines(top: Top, width: int | None = None) -> list[str]:
@@ -30,14 +30,14 @@ def lines(top: Top, width: int | None = None) -> list[str]:
         shown.append(dropped(top))
     shown += _missing(top)
     if width is not None:
-        shown = [line for text in shown for line in prose(text, rest="  ", columns=width)]
+        shown = [line for text in shown for line in prose(text, "", "  ", width, broken=True)]
     if top.oldest:
         shown += ["", *table(_oldest(top), "><<<<", "  ")]
     idle = f"no request was sent or answered in {took(top.seconds)}"
-    shown += ["", *(_rows(top, width) if top.rows or width is not None else [idle])]
+    shown += ["", *(_rows(top, width) if top.rows else [idle])]
     if top.groups > len(top.rows):
         shown.append(f"and {number(top.groups - len(top.rows))} more rows")
-    return shown
+    return [line for row in shown for line in row.split("\n")]
 
 
 def line(top: Top) -> str:
@@ -121,13 +121,12 @@ def _rows(top: Top, width: int | None) -> list[str]:
     for row in top.rows:
         figures = _figures(top, row)
         rows.append([figures[head] for head in heads])
-    body = table(rows, ">" * len(heads))
     names = [NAMES.get(top.by, top.by), *(_label(top, row) for row in top.rows)]
-    room = max(map(len, names))
     if width is not None:
-        room = min(room, max(width - max(map(len, body)) - 2, 10))
-    keep_end = top.by in ("file", "directory", "cgroup", "mount")
-    return [f"{cut(name, room, keep_end):{room}}  {line}" for name, line in zip(names, body)]
+        room = max(width - sum(max(map(len, column)) + 2 for column in zip(*rows)), 10)
+        keep_end = top.by in ("file", "directory", "cgroup", "mount")
+        names = [cut(name, room, keep_end) for name in names]
+    return table([[name, *row] for name, row in zip(names, rows)], "<" + ">" * len(heads))
 
 
 def _figures(top: Top, row: Row) -> dict[str, str]:

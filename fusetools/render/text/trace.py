@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from fusetools.figures import duration
 from fusetools.printable import printable
+from fusetools.render.text.layout import limit, lines
 from fusetools.render.text.words import data_amount
 from fusetools.results.trace import Ended
 
-HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
+HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path"
 
 
 def line(request: Ended) -> str:
@@ -26,7 +28,11 @@ def line(request: Ended) -> str:
         bool(request.error),
     )
     size = f"  {amount}" if amount else ""
-    what = request.error or ("no such file" if request.negative else "")
-    error = f"  {what}" if what else ""
+    failed = request.error or ("no such file" if request.negative else "")
+    error = f"  {failed}" if failed else ""
     took = duration(request.duration_ns)
-    return f"{at}  {took:>9}  {request.operation:11}  {caller:22}  {path}{size}{error}\n"
+    about = f"{at}  {took:>9}  {request.operation:11}  {caller:22}"
+    what = f"{path}{size}{error}"
+    if len(about) + 2 + len(what) <= (limit() or sys.maxsize):
+        return f"{about}  {what}\n"
+    return lines([about.rstrip(), f"  {what}"])

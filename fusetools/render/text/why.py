@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusetools.figures import duration, plural, share, took
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing, ways_out
-from fusetools.render.text.layout import lines, prose
+from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.why import Finding, Why
 
 # Share of the recording below which all waits together are worth a remark: its time goes elsewhere.
@@ -27,8 +27,8 @@ def findings(result: Why) -> list[str]:
         output += [""] * bool(output) + _finding(f"{number}. ", finding)
     if not output:
         return quiet(result)
-    for remark in _rest(result), _elsewhere(result):
-        output += ["", *prose(remark, rest="  ")] if remark else []
+    for remark in [*_rest(result), *_elsewhere(result)]:
+        output += ["", remark]
     return output
 
 
@@ -36,15 +36,13 @@ def first(result: Why) -> list[str]:
     """Return the most important finding, or that there is none."""
     if not result.findings:
         return quiet(result)
-    remark = _elsewhere(result)
-    return prose(sentence(result.findings[0]), rest="  ") + prose(remark, rest="  ") * bool(remark)
+    return [sentence(result.findings[0]), *_elsewhere(result)]
 
 
 def quiet(result: Why) -> list[str]:
     """Return that nothing was found, and what was looked at."""
     if not result.requests:
         return ["no requests that a caller waited for"]
-    remark = _elsewhere(result)
     small = 1 - result.ordinary_share - result.unknown_share
     rest = f", {share(small, 1)} has causes too small to report" if small >= SMALL else ""
     text = (
@@ -53,21 +51,21 @@ def quiet(result: Why) -> list[str]:
         f"usual work of requests{_usual(result)}{rest}; "
         f"looked for {plural(len(result.looked), 'kind')} of causes"
     )
-    return prose(text, rest="  ") + prose(remark, rest="  ") * bool(remark)
+    return [text, *_elsewhere(result)]
 
 
-def _rest(result: Why) -> str:
-    """Return where the waiting is that no finding has, "" if it is little."""
+def _rest(result: Why) -> list[str]:
+    """Return where the waiting is that no finding has, nothing if it is little."""
     left = 1 - sum(finding.share for finding in result.findings)
     if not result.waited_ns or left < SMALL:
-        return ""
+        return []
     parts = (
         (result.ordinary_share, f"the usual work of requests{_usual(result)}"),
         (left - result.ordinary_share - result.unknown_share, "smaller causes"),
         (result.unknown_share, "unknown"),
     )
     named = "; ".join(f"{share(part, 1)} {words}" for part, words in parts if part >= 0.01)
-    return f"no finding has {share(left, 1)} of the waiting: {named}"
+    return [f"no finding has {share(left, 1)} of the waiting: {named}"]
 
 
 def _usual(result: Why) -> str:
@@ -80,19 +78,19 @@ def _usual(result: Why) -> str:
     return f" ({named})" if named else ""
 
 
-def _elsewhere(result: Why) -> str:
-    """Return that most time passed without the mount, "" if it did not, or may not have.
+def _elsewhere(result: Why) -> list[str]:
+    """Return that most time passed without the mount, nothing if it did not, or may not have.
 
     A process that waits for a small part of the recording may have run for that part only.
     """
     whole = result.facts.seconds * 1e9
     if not whole or not result.requests or result.waited_ns > SMALL * whole:
-        return ""
+        return []
     part = share(result.waited_ns / whole, 1)
-    return (
+    return [
         f"callers waited for the mount {duration(result.waited_ns)} in all, {part} of the "
         f"{took(result.facts.seconds)} recorded: the rest of the time passed elsewhere"
-    )
+    ]
 
 
 def sentence(finding: Finding) -> str:
@@ -118,4 +116,4 @@ def _finding(number: str, finding: Finding) -> list[str]:
         output += prose(f"against it: {printable(reason.text)}", indent, f"{indent}  ")
     for fix in finding.reason.fix.splitlines():
         output += prose(f"fix: {printable(fix)}", indent, f"{indent}  ")
-    return [*output, f"{indent}more: {printable(finding.more)}"]
+    return [*output, Whole(f"{indent}more: {printable(finding.more)}")]
