@@ -1403,7 +1403,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         ),
     ),
     Code.DAEMON_HALTED: (
-        "for {time_share} of the callers' waiting {daemon} was not allowed to run",
+        "for {time_share} of the callers' waiting, {daemon} was not allowed to run",
         _halted,
     ),
     Code.DAEMON_WAITS: (_of_time, _in_call),
@@ -1414,7 +1414,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     Code.SLOW_SERVER: (_of_time, _server),
     Code.SLOW_DISK: (_of_time, _disk),
     Code.FEW_THREADS: (
-        "for {time_share} of the callers' waiting no thread of {daemon} was free",
+        "for {time_share} of the callers' waiting, no thread of {daemon} was free",
         # The threads may work on requests that nobody waits for, or still after a reply.
         lambda words: (
             f"{words.counted('callers', 'caller')} waited while "
@@ -1423,7 +1423,8 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.CPU_QUOTA: (
         lambda words: (
-            f"for {words['time_share']} of the callers' waiting a CPU quota stopped {_whose(words)}"
+            f"for {words['time_share']} of the callers' waiting, a CPU quota stopped "
+            f"{_whose(words)}"
         ),
         lambda words: (
             f"{words.counted('times', 'time')}, {words['throttled_ns']} in all, by the quota of "
@@ -1432,7 +1433,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
     ),
     Code.CPU_TAKEN: (
         lambda words: (
-            f"for {words['time_share']} of the callers' waiting {_whose(words)} "
+            f"for {words['time_share']} of the callers' waiting, {_whose(words)} "
             f"{'were' if words.get('whose') == 'workload' else 'was'} ready to run and had no CPU"
         ),
         _taken,

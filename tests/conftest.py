@@ -87,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_width() -> None:
+    """Readline, which pytest imports, exports the terminal's width: output would be wrapped."""
+    os.environ.pop("COLUMNS", None)
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.chdir(tmp_path)

@@ -60,7 +60,7 @@ class Source:
             raise Error(
                 f"only some events of {self.path} were sampled: {', '.join(sampled[:3])}",
                 "counts and durations cannot be known (perf record -F or a period above 1)",
-                f"perf record -c 1 …   (each event)\n{RECORD}",
+                f"perf record -c 1 …   # each event\n{RECORD}",
             )
         if all(p.layer == "syscall" for p in self.probes):
             why = next(iter(self.described["warnings"]), "it was not made by fusetools")

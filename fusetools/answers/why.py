@@ -647,8 +647,8 @@ class Digest:
         """Return what shows the causes of a mount below, whose caller is a daemon."""
         if self.filters.callers and len(self.query.names.mounts) > 1:
             return (
-                f"{self._command('why')}   (of all callers and mounts: the daemon's own requests, "
-                "to the mount below, are not selected)"
+                f"{self._command('why')}   # of all callers and mounts: the daemon's own requests, "
+                "to the mount below, are not selected"
             )
         return "record the mount below, too: a second --mount shows its cause"
 
@@ -806,7 +806,7 @@ def _read_ahead(
         for row in digest.answer["transfers"]:
             at_limit = sum(n for size, n in row["sizes"] if size == limit)
             if row["operation"] == "read" and 0 < limit < below and 2 * at_limit > row["requests"]:
-                return f"{change(name, mount.connection or 0)}   (now {mount.limits[name]:,})"
+                return f"{change(name, mount.connection or 0)}   # now {mount.limits[name]:,}"
     return ""
 
 
@@ -911,7 +911,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
                     {"whose": whose, "cgroup": quota.cgroup},
                     {"times": quota.times, "throttled_ns": quota.ns},
                     callers=digest.callers_of(causes),
-                    fix=f"{unlimited(quota.cgroup)}   (no quota; or a larger one)",
+                    fix=f"{unlimited(quota.cgroup)}   # no quota; or a larger one",
                     more=digest.command("stages"),
                 )
         others = [c for c in causes if digest.is_taken(c) and not digest.is_recorders(c)]
@@ -998,7 +998,7 @@ def _outside(digest: Digest) -> Iterator[Finding]:
             _holders(digest, most, subject, figures)
         fix = ""
         if code == Code.DIRTY_THROTTLING and connection is not None:
-            fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   (1 for FUSE)"
+            fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   # 1 for FUSE"
         if code == Code.BACKGROUND_LIMIT and mount is not None and connection is not None:
             background = digest.answer["background"]
             (flight, *_) = (row for row in background if row["connection"] == connection)
@@ -1423,7 +1423,7 @@ def _close_fewer(reason: Reason) -> str:
     calls, failed = (reason.figures.get(name, 0) for name in ("calls", "failed"))
     if reason.subject.get("call") != "close" or failed < threshold("mounted_late", "least_failed"):
         return ""
-    return "ulimit -n 1024   (before it is started)" if failed >= _WHOLE * calls else ""
+    return "ulimit -n 1024   # before it is started" if failed >= _WHOLE * calls else ""
 
 
 def _mounted_late(digest: Digest) -> Iterator[Finding]:
@@ -1499,7 +1499,7 @@ def _disconnected(digest: Digest) -> Iterator[Finding]:
         subject |= end.subject if end else {}
         figures |= end.figures if end else {}
         if mount.follower is None:
-            fix = f"umount -l {shlex.quote(mount.path)}   (and mount it again)"
+            fix = f"umount -l {shlex.quote(mount.path)}   # and mount it again"
     yield _finding(
         digest,
         Code.DISCONNECTED,

@@ -111,13 +111,13 @@ def keep_of(flight: Flight, cpus: int, user: User | None) -> int:
     if together > BUFFERS:
         what = f"--buffer {binary(buffer_of(flight, cpus))} is too much"
         why = f"on {cpus} CPUs it takes {binary(together)}; the limit is {binary(BUFFERS)}"
-        raise Error(what, why, f"{fix}   (or --as-root)")
+        raise Error(what, why, f"{fix}   # or --as-root")
     most = max(MOST // together, 1)
     if flight.keep is not None and flight.keep > most:
         why = f"{flight.keep:,} recordings of up to {binary(together)}"
         why = f"{why}; who invoked sudo may record {binary(MOST)} at most"
         raise Error(
-            f"--keep {flight.keep:,} is too much", why, f"{fix} --keep {most}   (or --as-root)"
+            f"--keep {flight.keep:,} is too much", why, f"{fix} --keep {most}   # or --as-root"
         )
     return flight.keep or min(KEEP, most)
 
@@ -476,7 +476,7 @@ class FlightRecorder:
 
     def _recording(self, cause: Cause) -> Written:
         if lack := self._lack():
-            fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   (on another disk)"
+            fix = f"fusetools record --flight {self.kept.seconds:g} -o FILE   # on another disk"
             raise Error(f"cannot write in {self.output.parent}", lack, fix)
         native.calibrate(CALIBRATIONS)
         upto = time.monotonic_ns()

@@ -154,7 +154,7 @@ def of_tasks(of: Situation) -> Part:
     if not of.has(SWITCH):
         missing.append(Reason(Code.NO_SCHED_SWITCH, layer="off_cpu"))
     elif not of.options.callers:
-        fix = "fusetools record -- WORKLOAD   (or --attach PID)"
+        fix = "fusetools record -- WORKLOAD   # or --attach PID"
         missing.append(Reason(Code.NO_WORKLOAD, fix=fix, layer="syscall"))
     elif not (of.cgroup or of.by_pid):
         missing.append(Reason(Code.NO_CGROUP if of.options.command else Code.NO_THREAD_FILTER))

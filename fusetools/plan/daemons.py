@@ -55,7 +55,7 @@ def targets(
         raise Error(
             f"the probe set {chosen.name} fits no daemon here",
             fitted[0].lacks.why if fitted[0].lacks else "",
-            "fusetools record --fs libfuse -- …   (any daemon that links libfuse dynamically)"
+            "fusetools record --fs libfuse -- …   # any daemon that links libfuse dynamically"
             if chosen.name != GENERIC and fitted[0].mount.libraries
             else "",
         )
@@ -66,7 +66,7 @@ def _mounts(facts: HostFacts, options: Options) -> tuple[Mount, ...]:
     if not facts.mounts:
         fix = "mount one first (autofs mounts when it is used: ls /cvmfs/REPOSITORY)"
         if options.command:
-            fix += "\nfusetools record --mount PATH -- WORKLOAD   (where the workload mounts it)"
+            fix += "\nfusetools record --mount PATH -- WORKLOAD   # where the workload mounts it"
         raise Error("no FUSE file system is mounted here", "", fix)
     chosen = facts.mounts
     if options.mounts:
@@ -91,7 +91,7 @@ def mount_of(facts: HostFacts, path: str) -> Mount:
         raise Error(
             f"no FUSE file system is mounted on {path}",
             f"mounted: {known}{' …' if len(facts.mounts) > 5 else ''}",
-            "fusetools doctor   (lists the FUSE mounts)",
+            "fusetools doctor   # lists the FUSE mounts",
         )
     return mount
 

@@ -193,7 +193,7 @@ def plan(
     elif not graph:
         missing.append(replace(why or Reason(Code.NO_FUNCTION_MATCHES), layer="kernel"))
     if not counts and not facts.unwinds_kretprobes:
-        fix = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
+        fix = "fusetools record --functions request_wait_answer …   # too" if graph else ""
         if backend == "kprobe" and not _no_graph(facts, "graph"):
             fix = "fusetools record --backend graph -- …"
         missing += _cut_stacks(probes, fix)
@@ -261,7 +261,7 @@ def _no_graph(facts: HostFacts, backend: str) -> Reason | None:
     if "mono" not in facts.clocks and "perf" not in facts.clocks:
         return Reason(Code.NO_COMMON_CLOCK)
     if facts.pid_namespace:
-        fix = "docker run --pid=host …   (where this is a container)"
+        fix = "docker run --pid=host …   # where this is a container"
         return Reason(Code.PID_NAMESPACE, fix=fix)
     return None
 
@@ -551,7 +551,7 @@ def _pairs(
     wanted = names.matching(patterns) if patterns else tuple(operations)
     if len(wanted) > MOST:
         figures = {"functions": len(wanted), "probed": MOST}
-        fix = "--functions GLOB   (fewer)"
+        fix = "--functions GLOB   # fewer"
         missing.append(Reason(Code.TOO_MANY_FUNCTIONS, {}, figures, fix, "kernel"))
     probes = []
     for name in wanted[:MOST]:

@@ -13,7 +13,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Mount
 from fusetools.plan.daemons import Target
 
-_DETECT = "fusetools record --mount PATH -- …   (detects the daemon)"
+_DETECT = "fusetools record --mount PATH -- …   # detects the daemon"
 
 
 def served(
@@ -64,9 +64,9 @@ def check_probe_set(user: str, targets: Sequence[Target], readable: Collection[i
         if mount.daemon_pid in readable:
             continue
         name = probe_set.name if probe_set else ""
-        fix = "--fs NAME   (a probe set of fusetools)"
+        fix = "--fs NAME   # a probe set of fusetools"
         if own:
-            fix = f"--mount {own[0]}   (a daemon of {user}), or: {fix}"
+            fix = f"--mount {own[0]}   # a daemon of {user}\n{fix}"
         raise Error(
             f"the probe set {name} cannot be used on {mount.path}",
             f"it can read the memory of {mount.comm} (pid {mount.daemon_pid}), "

@@ -42,12 +42,12 @@ class Attached:
             why = f"it is a thread of process {now.process}"
             raise Error(what, why, f"fusetools record --attach {now.process}")
         if now.of_kernel:
-            raise Error(what, "it is a thread of the kernel", "fusetools record   (all callers)")
+            raise Error(what, "it is a thread of the kernel", "fusetools record   # all callers")
         if now.ended:
             raise Gone(what, "it has ended", LIST)
         if self.pid in ancestors(self._files, os.getpid()):
             why = "this recording is one of the processes that descend from it"
-            raise Error(what, why, "fusetools record   (all callers)")
+            raise Error(what, why, "fusetools record   # all callers")
         if user and not may_read_memory(self.pid, user):
             why = f"it belongs to {_name(now.uid)}, and {user.name} invoked sudo"
             if now.uid == user.uid:

@@ -226,7 +226,7 @@ class Finisher:
             where = (
                 f"what was recorded is root's, as it was not merged: {os.path.dirname(paths[0])}"
             )
-            fix = f"{merging(paths)}   (as root)"
+            fix = f"{merging(paths)}   # as root"
             raise Error("the recording could not be merged", f"{why}; {where}", fix)
         text = f"{why}; kept as perf wrote it"
         if parts:
@@ -251,7 +251,7 @@ class Finisher:
             )
         except (kept.Refused, OSError) as error:
             what = "the recording could not be merged, and is lost"
-            raise Error(what, str(error), "fusetools clean   (as root)") from error
+            raise Error(what, str(error), "fusetools clean   # as root") from error
 
     def _hand_over(self, whole: Path) -> None:
         """Give the file its name and its owner. Until then only root can open it."""
@@ -562,7 +562,7 @@ class Finisher:
                 code, fix = Code.ANOTHER_COPY, "mount it again"
                 if program:  # there is no other copy of what runs
                     code = Code.OTHER_FUNCTIONS
-                    fix = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
+                    fix = "fusetools record --fs FILE.toml -- …   # docs/probe-sets.md"
                 about = {"part": "daemon", "path": target.mount.path}
                 self.job.missing.append(Reason(code, about, {"probes": len(ours)}, fix, "daemon"))
 

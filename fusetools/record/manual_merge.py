@@ -163,7 +163,7 @@ def _of_version_6(path: str, converted: Path) -> str:
         raise Error(
             what,
             "it is no trace.dat of version 6, and there is no trace-cmd here to convert it",
-            shlex.join([*command, "v6.dat"]) + "      (where trace-cmd is)",
+            shlex.join([*command, "v6.dat"]) + "   # where trace-cmd is",
         )
     done = subprocess.run(
         [tool, *command[1:], str(converted)],

@@ -47,7 +47,7 @@ _FILES = re.compile(
 )
 MOST_TEXT = 64 << 20  # bytes of one of its text files
 WHAT = "cannot open {}"
-FIX = "sh record.sh -- WORKLOAD   (where record.sh is by: fusetools script)"
+FIX = "sh record.sh -- WORKLOAD   # where record.sh is by: fusetools script"
 
 
 def open_tar(path: str, output: str) -> tuple[Outcome, str]:

@@ -158,7 +158,7 @@ def _ended(mount: Mount) -> Error:
     return Error(
         f"the daemon of {mount.path}, process {mount.daemon_pid}, has ended",
         "it did while the recording was being prepared",
-        f"umount {shlex.quote(mount.path)}   (and mount it again)",
+        f"umount {shlex.quote(mount.path)}   # and mount it again",
     )
 
 
@@ -275,7 +275,7 @@ def prepared(
         raise Error(f"--max-size {binary(options.max_size)} is too much", why, fix)
     if letter := inherited.too_low():
         why = f"ulimit -{letter} was set too low, and cannot be raised here"
-        raise Error("cannot record", why, f"ulimit -{letter} unlimited   (before sudo)")
+        raise Error("cannot record", why, f"ulimit -{letter} unlimited   # before sudo")
     _check_callers(options)
     chosen = _chosen(options.fs, user)
     waiting = warn if options.wait else None
@@ -286,7 +286,7 @@ def prepared(
             raise Error(
                 "a killed recording left what cannot be removed",
                 "; ".join(removed.left),
-                "end whoever uses it, then: fusetools clean",
+                "stop the process that uses it, then run: fusetools clean",
             )
         with _tracefs(lock):
             facts, plan = prepare(options, chosen)  # runs commands: signals are not held back yet
@@ -311,7 +311,7 @@ def _alone(
     if apart and options.backend == "auto" and not options.wait and lock.beside():
         facts, plan = prepare(replace(options, backend="kprobe"), chosen)
         return facts, replace(plan, missing=(*plan.missing, NOT_BESIDE))
-    fix = "fusetools record --backend kprobe …   (beside it)" if apart else ""
+    fix = "fusetools record --backend kprobe …   # beside it" if apart else ""
     return prepare(options, chosen) if lock.stay_alone(fix) else (facts, plan)
 
 

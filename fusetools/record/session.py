@@ -82,7 +82,7 @@ class Late:
         subject: dict[str, Value] = {"path": self.path, **self.did[0]}
         figures: dict[str, float] = {"ago_ns": round(1e9 * (until - self.since)), **self.did[1]}
         code, files = Code.MOUNTED_BEFORE_TRACED, Files(Path("/"))
-        fix = f"ls {self.path}   (before: autofs mounts it)" * automounted(files, self.path)
+        fix = f"ls {self.path}   # before: autofs mounts it" * automounted(files, self.path)
         if self.workload:
             code = Code.WORKLOAD_BEFORE_TRACED
             used = total_cpu_seconds(files, self.workload.pid)
@@ -118,7 +118,7 @@ def record(
         plan = bundled(facts, plan, lock.number)
         job = Job(lock, options, arguments, user, facts, plan, output, warn)
         for other in lock.beside():
-            why = f"another recording ran beside this one, and takes time of it: {other}"
+            why = f"another recording ran at the same time and affected the timings: {other}"
             job.outcome.warnings.append(why)
         with Recording(job) as recording:
             recording.callers.workload = late.workload if late else None

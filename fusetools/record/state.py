@@ -312,7 +312,7 @@ class Lock(Recordings):
         names = [_words(pid, path) for pid, path in others]
         # A flight recorder never ends.
         flies = " --flight" in names[0]
-        fix = fix or ("fusetools snap   (what happened last)" if flies else wait)
+        fix = fix or ("fusetools snap   # what happened last" if flies else wait)
         return Error(
             what, "; ".join(map(_short, names)), f"{fix}, or stop it: kill -INT {others[0][0]}"
         )

@@ -96,7 +96,7 @@ def _ended(workload: Workload, options: Options) -> Error:
     error = Error(
         f"the workload ended, with exit status {status}, before tracing began",
         f"it ran until {options.mounts[0]} was mounted, and not much longer",
-        f"{shlex.join(again)}   (what uses it, now that it is mounted)",
+        f"{shlex.join(again)}   # what uses it, now that it is mounted",
     )
     error.status = status or 1
     return error
@@ -156,9 +156,9 @@ def _wait(
                     break
             if workload and workload.poll():
                 absent = _absent(paths)
-                fix = "fusetools doctor   (lists the FUSE mounts)"
+                fix = "fusetools doctor   # lists the FUSE mounts"
                 if automounted(Files(Path("/")), absent[0]):
-                    fix = f"ls {absent[0]}   (autofs mounts it)"
+                    fix = f"ls {absent[0]}   # autofs mounts it"
                 error = Error(
                     f"no FUSE file system is mounted on {', '.join(absent)}",
                     "the workload ended, and nothing was recorded",

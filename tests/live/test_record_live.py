@@ -260,7 +260,7 @@ def test_recordings_at_once_are_each_exact(sample_mount: Mounter, tmp_path: Path
         entries = Counter({e: n for e, n in recorded.items() if not e.endswith("__return")})
         assert entries == Counter({e: n for e, n in probes(wanted).items() if e in entries})
         assert sum(entries.values()) > 1000
-    said = f"another recording ran beside this one, and takes time of it: pid {first.pid}: "
+    said = f"another recording ran at the same time and affected the timings: pid {first.pid}: "
     assert said in " ".join(done_second.stderr.split())
     assert "another recording" not in done_first.stderr
 

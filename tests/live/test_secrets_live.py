@@ -145,7 +145,7 @@ def test_few_of_a_users_are_kept(spy: Spy) -> None:
     places[3].rename(spy.theirs / "and there")
     told, place = spy.run(Case(merger="panics", options=("--detail", "latency")))
     assert "the recording could not be merged, and is lost" in told.text
-    assert "fix: fusetools clean   (as root)" in told.text
+    assert "fix: fusetools clean   # as root" in told.text
     assert sorted(path.name for path in place.iterdir()) == ["began", "go"]
     assert clean() == "nothing was left\n"  # and it does not search for them again
     told, place = spy.run(Case(merger="panics", options=("--detail", "latency")))

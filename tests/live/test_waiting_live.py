@@ -111,7 +111,7 @@ def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[1:] == [
         f"fusetools: no FUSE file system is mounted on {tmp_path}/x",
         "  why: the workload ended, and nothing was recorded",
-        "  fix: fusetools doctor   (lists the FUSE mounts)",
+        "  fix: fusetools doctor   # lists the FUSE mounts",
     ]
 
 

@@ -445,7 +445,7 @@ def test_kprobes_alone_and_a_busy_ftrace(
     assert refused.startswith("fusetools: another recording is running\n"), refused
     assert "fix: fusetools record --backend kprobe …   (beside it)" in refused
     said = (tmp_path / "too").read_text()
-    assert "another recording ran beside this one" in said
+    assert "another recording ran at the same time" in said
     assert "missing: function_graph: another recording runs, whose stacks it would cut" in said
     for name in ("beside.data", "too.data"):
         assert counts(tmp_path / name, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
