@@ -570,7 +570,7 @@ class FlightRecorder:
                 more = binary(_power_of_two(int(buffer * length / lasts)))
                 figures.update(buffer_bytes=buffer, wanted_ns=length)
                 fix = f"fusetools record --flight {self.kept.seconds:g} --buffer {more}"
-                fix += "   (or less --detail)"
+                fix += "   # or less --detail"
                 job.missing.append(Reason(Code.BUFFERS_FULL, {}, figures, fix))
             elif begin <= since and upto - since < length:
                 first = since == self.begun

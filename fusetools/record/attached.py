@@ -16,7 +16,7 @@ from fusetools.record.workload import User
 RANGES = 24
 # In stacks of further processes, functions have no names.
 PROCESSES = 100
-LIST = "ps -ef   (lists processes)"
+LIST = "ps -ef   # lists processes"
 
 
 class Gone(Error):

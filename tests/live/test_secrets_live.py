@@ -119,7 +119,7 @@ def test_unmerged_data_stays_roots(spy: Spy, case: Case) -> None:
         assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, private)
     # The command that it names makes a recording of it, for root.
     fix = next(line for line in told.text.splitlines() if line.strip().startswith("fix:"))
-    words = shlex.split(fix.partition("fix: fusetools ")[2].partition("   (")[0])
+    words = shlex.split(fix.partition("fix: fusetools ")[2].partition("   # ")[0])
     merged = spy.folder / "merged.data"
     subprocess.run([*COMMAND, *words[:-1], merged], check=True, capture_output=True)
     assert merged.owner() == "root" and stat.S_IMODE(merged.stat().st_mode) == 0o600

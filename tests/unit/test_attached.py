@@ -26,7 +26,7 @@ def why(pid: int, user: User | None = None) -> str:
 
 def test_attach_refuses_other_processes(tmp_path: Path) -> None:
     number = int(Path("/proc/sys/kernel/pid_max").read_text())
-    assert why(number + 1) == "there is no such process; ps -ef   (lists processes)"
+    assert why(number + 1) == "there is no such process; ps -ef   # lists processes"
     for ancestor in (os.getpid(), os.getppid()):
         assert why(ancestor).startswith("this recording is one of the processes that descend from")
     with subprocess.Popen(["true"]) as ended:
@@ -60,7 +60,7 @@ def test_the_kernels_own_threads() -> None:
         pytest.skip("a pid namespace: threads of the kernel are not seen")
     assert "kthreadd" in {Path(f"/proc/{pid}/comm").read_text().strip() for pid in kernels}
     assert set(kernels) <= links or os.geteuid() == 0
-    assert why(kernels[0]) == "it is a thread of the kernel; fusetools record   (all callers)"
+    assert why(kernels[0]) == "it is a thread of the kernel; fusetools record   # all callers"
 
 
 def test_only_the_callers_of_sudo_own_processes() -> None:

@@ -138,7 +138,7 @@ def test_a_limit_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPatc
         pass
     assert caught.value.what == "cannot record"
     assert caught.value.why == "ulimit -f was set too low, and cannot be raised here"
-    assert caught.value.fix == "ulimit -f unlimited   (before sudo)"
+    assert caught.value.fix == "ulimit -f unlimited   # before sudo"
 
 
 @as_root
