@@ -184,6 +184,7 @@ class Code(str, Enum):
     BACKGROUND_LIMIT = "background_limit"
     PAGES_AWAITED = "pages_awaited"
     INODE_LOCK = "inode_lock"
+    PASSTHROUGH_WAITS = "passthrough_waits"
     CALLERS_BLOCKED = "callers_blocked"
     FILE_LOCKS = "file_locks"
     INTERRUPTED = "interrupted"
@@ -1454,6 +1455,11 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "{syscall} waited for pages that others read or write",
     ),
     Code.INODE_LOCK: (_outside_of_requests, _inode_lock),
+    Code.PASSTHROUGH_WAITS: (
+        _outside_of_requests,
+        "{syscall} waited for the file below, which the kernel reads and writes itself, without "
+        "the daemon (passthrough)",
+    ),
     Code.CALLERS_BLOCKED: (
         _outside_of_requests,
         "{syscall} waited in the kernel for something else",

@@ -688,6 +688,7 @@ _OUTSIDE = {
     "dirty_throttling": Code.DIRTY_THROTTLING,
     "page": Code.PAGES_AWAITED,
     "inode_lock": Code.INODE_LOCK,
+    "passthrough": Code.PASSTHROUGH_WAITS,
     "other": Code.CALLERS_BLOCKED,
     "blocked": Code.CALLERS_BLOCKED,
 }

@@ -123,6 +123,8 @@ class MountCalls:
     - "dirty_throttling": waited as too much of the page cache was dirty (balance_dirty_pages);
     - "page": waited for a page: its lock, or its read or write;
     - "inode_lock": waited for the lock of an inode, or for a lookup of the same name;
+    - "passthrough": waited for the file below, which the kernel itself reads or writes for the
+      daemon (FOPEN_PASSTHROUGH);
     - "other": waited for something else;
     - "blocked": waited, for an unknown reason: no stack shows it;
     - "runnable": waited for a CPU;

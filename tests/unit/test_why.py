@@ -61,7 +61,7 @@ def test_each_ns_has_one_cause() -> None:
     both = recording.stages()
     stages = both.operations
     result = recording.why()
-    asleep = ("dirty_throttling", "page", "inode_lock", "other", "blocked")
+    asleep = ("dirty_throttling", "page", "inode_lock", "passthrough", "other", "blocked")
     outside = sum(call.outside_ns.get(kind, 0) for call in both.calls for kind in asleep)
     assert result.waited_ns == sum(o.total_ns for o in stages if o.waits) + outside
     assert result.requests == sum(o.timed for o in stages if o.waits)
@@ -637,6 +637,7 @@ def test_a_quota_is_removed_by_the_file_of_its_version(cgroup: str, command: str
         ("dirty_throttling", "dirty_throttling"),
         ("inode_lock", "inode_lock"),
         ("page", "pages_awaited"),
+        ("passthrough", "passthrough_waits"),
         ("other", "callers_blocked"),
     ],
 )

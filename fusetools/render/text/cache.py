@@ -37,7 +37,10 @@ def _calls(result: Cache) -> list[str]:
         rows.append((printable(row.syscall), number(row.calls), none, *parts))
     output = table(rows, "<>>>>")
     if any(row.none is None for row in result.calls):
-        text = "-: not recorded: a call with a path is known to be on a mount by its requests only"
+        text = (
+            "-: not recorded: a call without a descriptor is known to be on a mount by its "
+            "requests only"
+        )
         output += prose(text, rest="  ")
     if any(
         row.none is not None and row.none + row.one + row.several < row.calls

@@ -45,6 +45,7 @@ OUTSIDE = {
     "dirty_throttling": "dirty throttling",
     "page": "page",
     "inode_lock": "inode lock",
+    "passthrough": "file below (passthrough)",
     "other": "something else",
     "blocked": "blocked, not known for what",
     "runnable": "waiting for CPU",

@@ -21,12 +21,14 @@ use crate::operations::{Call, Files, PAGE_FAULT};
 use crate::programs::symbols::Kernel;
 
 /// Kinds of the caller's time outside of requests: it waits for the writing of dirty pages, for a page (its lock, or
-/// what reads or writes it), for an inode's lock, for something else, for something unknown (no stack was recorded); it
-/// lacks a CPU; it runs; unknown, as its switches are not recorded.
-pub const OUTSIDE: [&str; 8] = [
+/// what reads or writes it), for an inode's lock, for the file below that the kernel itself reads or writes for the
+/// daemon (FUSE passthrough), for something else, for something unknown (no stack was recorded); it lacks a CPU; it runs;
+/// unknown, as its switches are not recorded.
+pub const OUTSIDE: [&str; 9] = [
     "dirty_throttling",
     "page",
     "inode_lock",
+    "passthrough",
     "other",
     "blocked",
     "runnable",
@@ -36,13 +38,14 @@ pub const OUTSIDE: [&str; 8] = [
 const DIRTY: u8 = 0;
 pub const PAGE: u8 = 1;
 const INODE_LOCK: u8 = 2;
-const OTHER: u8 = 3;
-pub const BLOCKED: u8 = 4;
-const RUNNABLE: usize = 5;
-const ON_CPU: usize = 6;
-const UNKNOWN: usize = 7;
+const PASSTHROUGH: u8 = 3;
+const OTHER: u8 = 4;
+pub const BLOCKED: u8 = 5;
+const RUNNABLE: usize = 6;
+const ON_CPU: usize = 7;
+const UNKNOWN: usize = 8;
 /// The wait is a part of a request's set-up: the kernel currently allows no more requests.
-pub(super) const SETUP: u8 = 8;
+pub(super) const SETUP: u8 = 9;
 /// No sleep.
 pub const AWAKE: u8 = u8::MAX;
 
@@ -567,6 +570,8 @@ pub(super) enum Site {
     Lock,
     Memory,
     Setup,
+    /// Calls the file system of the file below.
+    Passthrough,
     Other,
 }
 
@@ -575,6 +580,8 @@ fn site(name: &str) -> Site {
     let is = |names: &[&str]| names.contains(&name);
     if name.starts_with("balance_dirty_pages") {
         Site::Dirty
+    } else if name.starts_with("fuse_passthrough_") {
+        Site::Passthrough
     } else if name.starts_with("folio_wait_")
         || name.starts_with("wait_on_page_")
         || is(&[
@@ -635,7 +642,7 @@ fn site(name: &str) -> Site {
 
 /// Return what a wait with this stack is for: a place in `OUTSIDE`, or SETUP. Without the kernel's part it is BLOCKED.
 fn verdict(chain: &Chain, mut site: impl FnMut(u64) -> Site) -> u8 {
-    let mut found = [false; 6];
+    let mut found = [false; 7];
     let mut kernel = false;
     let mut any = false;
     for ip in Arc::as_ref(chain) {
@@ -649,10 +656,41 @@ fn verdict(chain: &Chain, mut site: impl FnMut(u64) -> Site) -> u8 {
     let has = |site: Site| found[site as usize];
     match () {
         () if !any => BLOCKED,
+        () if has(Site::Passthrough) => PASSTHROUGH,
         () if has(Site::Dirty) => DIRTY,
         () if has(Site::Page) => PAGE,
         () if has(Site::Lock) && !has(Site::Memory) => INODE_LOCK,
         () if has(Site::Setup) => SETUP,
         () => OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::stacks::{CONTEXT_KERNEL, CONTEXT_USER};
+
+    fn waits(functions: &[&str]) -> u8 {
+        let mut chain = vec![CONTEXT_KERNEL];
+        chain.extend(0..functions.len() as u64);
+        chain.extend([CONTEXT_USER, 0x400]);
+        verdict(&chain.into(), |address| site(functions[address as usize]))
+    }
+
+    #[test]
+    fn a_wait_below_passthrough_is_for_the_file_below() {
+        let wait = ["schedule", "folio_wait_bit", "ext4_file_read_iter"];
+        assert_eq!(waits(&wait), PAGE);
+        let below = [&wait[..], &["fuse_passthrough_read_iter"]].concat();
+        assert_eq!(waits(&below), PASSTHROUGH);
+        let dirty = [
+            "schedule",
+            "balance_dirty_pages",
+            "fuse_passthrough_write_iter",
+        ];
+        assert_eq!(waits(&dirty), PASSTHROUGH);
+        assert_eq!(waits(&dirty[..2]), DIRTY);
+        assert_eq!(waits(&["schedule", "futex_wait"]), OTHER);
+        assert_eq!(waits(&[]), BLOCKED);
     }
 }
