@@ -66,7 +66,8 @@ class TracedMount:
     ``servers``: further processes that had the connection open; ``program`` and ``library``: file
     names of the daemon's program and of its libfuse; ``options``: its options about threads;
     ``parses``: it takes libfuse's own options; ``priority``: "nice 19", "SCHED_IDLE" or
-    "SCHED_BATCH" if its daemon yields to others on a CPU, else ""; ``follower``: the process that
+    "SCHED_BATCH" if its daemon yields to others on a CPU, else ""; ``weighed_by``: what sets the
+    daemon's share of a busy CPU, "cgroup", "autogroup" or "nice"; ``follower``: the process that
     answers on the path since the daemon ended."""
 
     path: str
@@ -83,6 +84,7 @@ class TracedMount:
     options: tuple[str, ...] = ()
     parses: bool = False
     priority: str = ""
+    weighed_by: str = ""
     also: tuple[str, ...] = ()
     follower: int | None = None
 
@@ -461,6 +463,7 @@ def _mount(row: Row) -> TracedMount:
         options=tuple(filter(None, map(_text, _list(row.get("options"))))),
         parses=row.get("parses") is True,
         priority=_text(row.get("priority")),
+        weighed_by=_text(row.get("weighed_by")),
         follower=_pid(row.get("follower")),
     )
 

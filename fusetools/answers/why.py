@@ -925,7 +925,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
         pids: dict[str, int] = {}
         for cause in sorted(others, key=lambda cause: cause["ns"]):
             pid = cause["pid"] or 0
-            name = digest.comm(pid) or str(pid)
+            name = digest.comm(pid) or f"pid {pid}"
             by[name] += cause["ns"]
             pids[name] = pid
         (most, its), *rest = by.most_common(_FEW)
@@ -937,12 +937,9 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
         }
         figures = {"taker_share": its / sum(cause["ns"] for cause in others)}
         mount = digest.mount(others[-1]) if whose == "daemon" else None
-        fix = ""
         if mount is not None and mount.priority:
             subject["priority"] = mount.priority
-            fix = f"chrt --all-tasks --other -p 0 {mount.daemon_pid}"
-            if mount.priority.startswith("nice"):
-                fix = f"renice -n 0 -p $(ls /proc/{mount.daemon_pid}/task)"
+        fix = _sooner(mount) if mount is not None else ""
         yield _finding(
             digest,
             Code.CPU_TAKEN,
@@ -953,6 +950,22 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
             fix=fix,
             more=digest.command("stages"),
         )
+
+
+def _sooner(mount: TracedMount) -> str:
+    """Return the command that lets a daemon have a CPU as soon as others, or sooner if it does not
+    yield to them. "": unknown. A cgroup's weight counts beside those of other groups, which a
+    recording does not have."""
+    threads = f"$(ls /proc/{mount.daemon_pid}/task)"
+    if mount.priority.startswith("nice"):
+        return f"renice -n 0 -p {threads}"
+    if mount.priority:
+        return f"chrt --all-tasks --other -p 0 {mount.daemon_pid}"
+    if mount.weighed_by not in ("nice", "autogroup"):
+        return ""
+    # Within its autogroup alone, a nice value counts only beside threads of the same session.
+    group = f"echo -10 > /proc/{mount.daemon_pid}/autogroup; "
+    return f"{group if mount.weighed_by == 'autogroup' else ''}renice -n -10 -p {threads}"
 
 
 def _daemon_cpu(digest: Digest) -> Iterator[Finding]:

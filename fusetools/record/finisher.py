@@ -36,6 +36,7 @@ from fusetools.record.job import Job
 from fusetools.record.merger import Merger, Stuck
 from fusetools.record.owners import Owners
 from fusetools.record.scratch import Scratch
+from fusetools.record.throttling import weighed_by
 from fusetools.results.record import Outcome
 from fusetools.session import (
     BYTES,
@@ -129,7 +130,8 @@ class Finisher:
         self.processes: tuple[Process, ...] = ()
         self.files: tuple[File, ...] = ()
         self.limits: dict[int, dict[str, int]] = {}
-        self.priorities: dict[int, str] = {}  # of daemons that yield to others on a CPU
+        # By daemon: how it yields to others on a CPU, and what sets its share of one
+        self.priorities: dict[int, tuple[str, str]] = {}
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # Numbers of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
@@ -193,7 +195,7 @@ class Finisher:
         mounts = [target.mount for target in self.job.plan.targets]
         self.limits = limits([mount.connection for mount in mounts])
         pids = {mount.daemon_pid for mount in mounts if mount.daemon_pid is not None}
-        self.priorities = {pid: lowered(pid) for pid in pids}
+        self.priorities = {pid: (lowered(pid), weighed_by(Files(Path("/")), pid)) for pid in pids}
         for pid in self.recorded.daemons.started:
             for place in full(pid):
                 text = f"the file system on {place} is full, where the daemon (pid {pid}) has files"
@@ -590,10 +592,11 @@ class Finisher:
 def _mount(
     target: Target,
     limits: Mapping[int, Mapping[str, int]],
-    priorities: Mapping[int, str],
+    priorities: Mapping[int, tuple[str, str]],
     followers: Mapping[str, int],
 ) -> TracedMount:
     mount = target.mount
+    priority, weighed = priorities.get(mount.daemon_pid or 0, ("", ""))
     files = [os.path.basename(library.path) for library in mount.libraries]
     imports = {name for library in mount.libraries for name in library.imports}
     return TracedMount(
@@ -611,6 +614,7 @@ def _mount(
         library=next((name for name in files if re.match(r"libfuse3?\.so", name)), ""),
         options=mount.options,
         parses=any(re.match("fuse_(main|parse_cmdline|setup)", name) for name in imports),
-        priority=priorities.get(mount.daemon_pid or 0, ""),
+        priority=priority,
+        weighed_by=weighed,
         follower=followers.get(mount.path),
     )

@@ -1,4 +1,5 @@
-"""How often a CPU quota stopped a process's cgroups: what its 'waiting for CPU' may mean.
+"""How often a CPU quota stopped a process's cgroups, and what sets its share of a CPU: what its
+'waiting for CPU' may mean.
 
 A quota may stand in any cgroup above a process. In both versions cpu.stat has nr_throttled, and
 throttled_usec in version 2, throttled_time (ns) in version 1 (kernel's Documentation/admin-guide/
@@ -55,6 +56,20 @@ def _places(files: Files, pid: int) -> list[str]:
                 continue
             places += ["/".join([mount, *parts[:depth]]) for depth in range(len(parts), 0, -1)]
     return places
+
+
+def weighed_by(files: Files, pid: int) -> str:
+    """Return what sets a process's share of a busy CPU beside its nice value: "cgroup" (cpu.weight,
+    version 1: cpu.shares), "autogroup" (sched(7)), or "nice" if nothing does. "": unknown."""
+    weights = ("cpu.weight", "cpu.shares")
+    places = _places(files, pid)
+    if any(files.read(f"{place}/{name}", quiet=True) for place in places for name in weights):
+        return "cgroup"
+    if files.read(f"/proc/{pid}/stat", quiet=True) is None:
+        return ""
+    on = (files.read("/proc/sys/kernel/sched_autogroup_enabled", quiet=True) or "").strip() == "1"
+    group = files.read(f"/proc/{pid}/autogroup", quiet=True)
+    return "autogroup" if on and group else "nice"
 
 
 def read(files: Files, place: str) -> Quota | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fusetools.host.files import Files
 from fusetools.record import throttling
 from fusetools.session import Throttled
+
+AUTOGROUP = "proc/sys/kernel/sched_autogroup_enabled"
 
 
 def tree(root: Path, mounts: str, cgroup: str, **stats: str) -> Files:
@@ -53,3 +57,20 @@ def test_unreadable_quotas_are_none(tmp_path: Path) -> None:
     files = tree(tmp_path, mounts, "0::/../other\n", **{"sys/fs/cgroup/cpu.stat": "usage_usec 1\n"})
     assert throttling.quotas(files, 7) == {}
     assert throttling.quotas(files, 8) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "weighed"),
+    [
+        ({"sys/fs/cgroup/a/cpu.weight": "100\n"}, "cgroup"),  # above its own
+        ({AUTOGROUP: "1\n", "proc/7/autogroup": "/autogroup-9 nice 0\n"}, "autogroup"),
+        ({AUTOGROUP: "0\n", "proc/7/autogroup": "/autogroup-9 nice 0\n"}, "nice"),
+        ({AUTOGROUP: "1\n"}, "nice"),  # a kernel without them
+        ({}, "nice"),
+    ],
+)
+def test_shares_of_a_cpu(tmp_path: Path, more: dict[str, str], weighed: str) -> None:
+    mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
+    files = tree(tmp_path, mounts, "0::/a/b\n", **{"proc/7/stat": "7 (x) S\n", **more})
+    assert throttling.weighed_by(files, 7) == weighed
+    assert throttling.weighed_by(files, 8) == ""

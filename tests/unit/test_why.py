@@ -619,6 +619,22 @@ def test_a_daemon_that_yields_to_others(rule: Any, priority: str, command: str) 
 
 
 @pytest.mark.parametrize(
+    ("weighed", "command"),
+    [
+        ("nice", "renice -n -10 -p $(ls /proc/4711/task)"),
+        ("autogroup", "echo -10 > /proc/4711/autogroup; renice -n -10 -p $(ls /proc/4711/task)"),
+        ("cgroup", ""),
+        ("", ""),
+    ],
+)
+def test_a_daemon_may_run_before_others(rule: Any, weighed: str, command: str) -> None:
+    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, weighed_by=weighed)
+    MOUNTS.append((mount,))
+    taken = cause("daemon_cpu", 300 * MS, pid=OTHER, connection=45)
+    assert rule(causes=[taken]).findings[0].reason.fix == command
+
+
+@pytest.mark.parametrize(
     ("cgroup", "command"),
     [
         ("/sys/fs/cgroup/a.slice", "echo max > /sys/fs/cgroup/a.slice/cpu.max"),
