@@ -1,17 +1,22 @@
 //! Single requests from events made by hand: names, the slowest, the queue, and their output.
 
+use std::path::Path;
+
 use fusetools_core::answers::cache::Caches;
 use fusetools_core::answers::export::{Form, Rows};
-use fusetools_core::answers::outcomes::Outcomes;
+use fusetools_core::answers::outcomes::{Gone, Outcomes};
 use fusetools_core::answers::perfetto::{Session, Trace};
 use fusetools_core::answers::queue::{Part, Queues};
 use fusetools_core::answers::slowest::{NamedRequest, Numbered, Slowest};
+use fusetools_core::answers::why::Why;
+use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::operations::{Arch, Operation, Operations};
 use fusetools_core::requests::filters::Filters;
 use fusetools_core::requests::named::{Known, Listener, Observer};
 use fusetools_core::requests::stitch::{RequestCounts, Stitch};
 use fusetools_core::requests::wanted::Wanted;
+use fusetools_core::Reader;
 use proptest::prelude::*;
 
 /// Bits of prev_state, as in current kernels: S, D, T, t, X, Z, P, I.
@@ -349,6 +354,36 @@ fn attributes_of_one_file_are_different_questions() {
         .map(|row| (row.requests, row.questions, row.again))
         .collect();
     assert_eq!(found, [(3, 2, 1)]);
+}
+
+/// Nothing shows which files these requests are about: they may be different ones.
+#[test]
+fn requests_of_unknown_files_are_not_of_one_file() {
+    const READDIR: u64 = 28;
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
+    let of = |known: bool| {
+        let mut script = Script::default();
+        for (opcode, count) in [(READDIR, 1), (OP_LOOKUP, 7), (OP_GETATTR, 9)] {
+            for _ in 0..count {
+                script.unique += 2;
+                let unique = script.unique;
+                script.call(900, BEGIN, &[unique, MOUNT, opcode]);
+                if known {
+                    script.call(900, ABOUT, &[unique, 1, ABSENT, MOUNT]);
+                }
+                script.call(501, END, &[unique, MOUNT, 0]);
+            }
+        }
+        let daemons = [DAEMON].into_iter();
+        let mut why = Why::new(&reader, daemons, Gone::default(), Cost::default(), u64::MAX);
+        tell(&script.batch, true, &mut why);
+        let rows = why.of_process.rows();
+        let most = rows.iter().map(|(_, count)| count.requests).max();
+        (most, why.lists, why.listed.requests)
+    };
+    assert_eq!(of(true), (Some(9), 1, 7));
+    assert_eq!(of(false), (None, 0, 0));
 }
 
 #[test]

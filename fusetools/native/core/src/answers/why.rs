@@ -706,8 +706,11 @@ impl<'a> Why<'a> {
         }
         self.name(story.pid, known.comm(), ns);
         self.processes.add(story.pid, ns);
-        self.of_process.add((story.pid, operation, node), ns);
-        self.lists_or_listed(story, node, ns);
+        // Requests of unknown files may be of different ones.
+        if self.numbers.get(&Place::Unknown) != Some(&node) {
+            self.of_process.add((story.pid, operation, node), ns);
+            self.lists_or_listed(story, node, ns);
+        }
         self.divide(story, cut);
         if story.signals > 0 && story.error == -EINTR {
             let mut cause = Cause::new(What::Interrupted, story.connection);
