@@ -27,12 +27,16 @@ def device(connection: int) -> str:
     return f"{connection >> 20}:{connection & 0xFFFFF}"
 
 
-def change(name: str, connection: int, mounted: bool = True) -> str:
-    """Return the command that changes a limit. ``mounted``: fusectl is, in its usual place."""
+def change(name: str, connection: int, mounted: bool | None = None) -> str:
+    """Return the command that changes a limit. ``mounted``: fusectl is, in its usual place; None:
+    unknown."""
     command = CHANGES[name].format(connection=connection, device=device(connection))
-    if not mounted and CONNECTIONS in command:
-        return f"mount -t fusectl fusectl {CONNECTIONS} && {command}"
-    return command
+    if mounted or CONNECTIONS not in command:
+        return command
+    mounting = f"mount -t fusectl fusectl {CONNECTIONS}"
+    if mounted is None:
+        return f"mountpoint -q {CONNECTIONS} || {mounting}; {command}"
+    return f"{mounting} && {command}"
 
 
 def unlimited(cgroup: str) -> str:
