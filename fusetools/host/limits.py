@@ -11,6 +11,10 @@ from fusetools.host.fusectl import counter, fusectl
 
 CONNECTIONS = "/sys/fs/fuse/connections"
 
+# max_background of an aborted connection: fuse_abort_conn() in fs/fuse/dev.c. Nobody can set more
+# than 65,535.
+_ABORTED = (1 << 32) - 1
+
 # Limits by name, each with the command that changes it. {connection} and {device} are the mount's.
 CHANGES = {
     "max_background": f"echo N > {CONNECTIONS}/{{connection}}/max_background",
@@ -48,8 +52,8 @@ def unlimited(cgroup: str) -> str:
 
 
 def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, dict[str, int]]:
-    """Return the known limits of each connection by name. max_read is 0 if the mount has no such
-    option."""
+    """Return the known limits of each connection by name; none if it was aborted. max_read is 0 if
+    the mount has no such option."""
     files = files or Files(Path("/"))
     options = _options(files)
     # Upper limits for all mounts: the kernel does not show what a daemon asked for at INIT
@@ -63,6 +67,9 @@ def limits(connections: Iterable[int], files: Files | None = None) -> dict[int, 
                 for name in ("max_background", "congestion_threshold"):
                     own[name] = counter(directory, connection, name)
             at = device(connection)
+            if own.get("max_background") == _ABORTED:
+                found[connection] = {}
+                continue
             ahead = files.read(f"/sys/class/bdi/{at}/read_ahead_kb", quiet=True)
             own["read_ahead_kb"] = _number(ahead)
             if at in options:

@@ -25,6 +25,9 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("sys/class/bdi/0:45/read_ahead_kb", "128\n"),
         ("connections/45/max_background", "12\n"),
         ("connections/45/congestion_threshold", "9\n"),
+        ("connections/46/max_background", "12\n"),
+        ("connections/48/max_background", "4294967295\n"),
+        ("sys/class/bdi/0:48/read_ahead_kb", "128\n"),
         ("proc/sys/fs/fuse/max_pages_limit", "256\n"),
         ("proc/sys/fs/fuse/default_request_timeout", "0\n"),
         ("proc/sys/fs/fuse/max_request_timeout", "60\n"),
@@ -34,7 +37,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(text)
     directory = os.open(tmp_path / "connections", os.O_RDONLY | os.O_DIRECTORY)
     monkeypatch.setattr(limits, "fusectl", lambda: contextlib.nullcontext(("", directory)))
-    found = limits.limits([45, 46, 47], Files(tmp_path))
+    found = limits.limits([45, 46, 47, 48], Files(tmp_path))
     os.close(directory)
     assert found[45] == {
         "max_background": 12,
@@ -44,6 +47,8 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "max_pages_limit": 256,
         "request_timeout_s": 60,
     }
+    assert found[48] == {}  # aborted
+    assert found[46].pop("max_background") == 12
     assert found[46] == {"max_read": 0, "max_pages_limit": 256, "request_timeout_s": 60}
     assert found[47] == {}
     change = limits.change("max_background", 45, True)
