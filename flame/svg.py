@@ -25,6 +25,14 @@ svg > text { fill:#e8eaed; }
 #frames > *:hover { stroke:white; }
 }
 """
+# In narrow windows headings are smaller and start at the left: what is cut is their end.
+_NARROW = """@media (max-width: 900px) {
+#title, #subtitle { text-anchor:start; transform:translateX(calc(10px - 50vw)); }
+#title { font-size:12px; }
+#subtitle { font-size:9px; }
+}
+"""
+_DIFFERENCE = "red more, blue less than before"
 _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
 
@@ -82,6 +90,8 @@ def svg(
         subtitle = " · ".join(filter(None, (subtitle, legend)))
         colours = [(frame, kinds.colour(name)) for frame, name in frames.items()]
         colours.append(("", (222, 224, 229)))
+    if isinstance(graph, Diff):
+        subtitle = " · ".join(filter(None, (_DIFFERENCE, subtitle)))
     try:
         page = _inferno.svg(
             "\n".join(f"{stack} {weight}" for stack, weight in zip(stacks, weights)),
@@ -96,7 +106,7 @@ def svg(
         )
     except ValueError as error:
         raise Error(f"cannot draw: {error}") from None
-    return page.replace("</style>", f"{_DARK}</style>", 1)
+    return page.replace("</style>", f"{_DARK}{_NARROW}</style>", 1)
 
 
 def _whole(graph: Graph) -> tuple[str, int]:

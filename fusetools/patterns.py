@@ -6,18 +6,23 @@ import re
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
+from fusetools.errors import Error
+
 MOST = 60  # maximum number of names in a message
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
-    """Return a hint for an unknown name: the similar known names, or all known names."""
+def unknown(what: str, name: str, known: Collection[str], fix: str) -> Error:
+    """Return the error of an unknown name: with the most similar known name in its place, or with
+    all known names and ``fix``."""
     from difflib import get_close_matches  # imported for a mistake only: it takes 1 ms
 
     if close := get_close_matches(name, known, cutoff=0.7):
-        return f"similar names: {', '.join(close)}"
+        error = Error(what, f"similar names: {', '.join(close)}", fix)
+        error.instead = name, close[0]
+        return error
     names = sorted(known)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"known names: {', '.join(names[:MOST]) or 'none'}{more}"
+    return Error(what, f"known names: {', '.join(names[:MOST]) or 'none'}{more}", fix)
 
 
 def matches(patterns: Iterable[str], operation: str, function: str) -> bool:

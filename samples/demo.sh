@@ -10,10 +10,10 @@ show() {
   "$@"
 }
 answers() {
+  show fusetools why "$@"
   show fusetools stages "$@"
   show fusetools slow -n 1 "$@"
   show fusetools flame --offcpu "$@"
-  show fusetools why "$@"
   printf '\nThe picture of what was waited for is %s. All on one page: %s\n' \
     "$PWD/flame.html" "fusetools report${2+ $2}"
 }

@@ -10,9 +10,8 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.series import series, unmatched
 from fusetools.answers.source import Source
 from fusetools.core import LATER, OPERATIONS, matching
-from fusetools.errors import Error
 from fusetools.names import LAYERS, SIGNAL
-from fusetools.patterns import suggestion
+from fusetools.patterns import unknown
 from fusetools.results.count import Count, Counts
 from fusetools.results.hist import READ_TO_REPLY
 
@@ -30,9 +29,10 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
     rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
     # 0 calls of a known operation are a valid answer.
     if not rows and not any(matching(regex, [*sorted(OPERATIONS), *LATER])):
-        raise Error(
+        raise unknown(
             f"no function or operation of {source.path} matches {regex}",
-            suggestion(regex, known),
+            regex,
+            known,
             f"fusetools count -i {shlex.quote(str(source.path))}",
         )
     for s in rows:

@@ -11,7 +11,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.requests import column
 from fusetools.answers.source import Source
 from fusetools.errors import Error
-from fusetools.patterns import suggestion
+from fusetools.patterns import unknown
 from fusetools.results.facts import Facts
 from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 
@@ -52,9 +52,10 @@ def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.G
 def _tree(source: Source, answer: core.native.Graph, function: str) -> list[GraphNode]:
     tree = _nodes(answer, function)
     if function and not tree:
-        raise Error(
+        raise unknown(
             f"no call of a kernel function {function}",
-            suggestion(function, set(answer["functions"])),
+            function,
+            set(answer["functions"]),
             f"fusetools count -i {shlex.quote(str(source.path))} --layer kernel",
         )
     return tree

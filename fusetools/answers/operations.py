@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusetools.core import LATER, OPERATIONS, matching, names_operation
-from fusetools.errors import Error
-from fusetools.patterns import expression, matches, suggestion
+from fusetools.patterns import expression, matches, unknown
 
 
 def expressions(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
@@ -18,9 +17,10 @@ def expressions(patterns: Sequence[str], recording: Path | None = None) -> list[
     for pattern in patterns:
         if not names_operation(pattern):
             look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]
-            raise Error(
+            raise unknown(
                 f"no FUSE operation matches {pattern}",
-                suggestion(pattern, OPERATIONS),
+                pattern,
+                OPERATIONS,
                 shlex.join(look) if recording else "",
             )
     return [expression(pattern) for pattern in patterns]

@@ -58,7 +58,7 @@ def only(
     if not matches:
         raise Error(
             f"{path} has no request {unique}",
-            "its numbers stand in what these commands print",
+            "these commands print the numbers of requests",
             f"fusetools slow -i {file}\nfusetools export -i {file} --format csv -o requests.csv",
         )
     mounts = list(dict.fromkeys(names.mount(row.connection) for row in matches))

@@ -17,7 +17,7 @@ from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, TRACE_DAT
-from fusetools.patterns import suggestion
+from fusetools.patterns import unknown
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 from fusetools.starts import start_of
@@ -320,9 +320,10 @@ class Source:
         if any(map(names_operation, names)):
             return
         known = {*operations, *(p.operation for p in self.probes)} - {""}
-        raise Error(
+        raise unknown(
             f"no operation or function of {self.path} matches {' '.join(patterns)}",
-            suggestion(" ".join(patterns), known),
+            " ".join(patterns),
+            known,
             f"fusetools count -i {shlex.quote(str(self.path))}",
         )
 

@@ -225,6 +225,9 @@ class Commands(click.Group):
                 raise Failure(misplaced) from error
             if isinstance(error, click.UsageError):
                 raise _usage(error, ctx.meta.get(WORDS, [])) from error
+            if (words := ctx.meta.get(WORDS)) and error.fix.startswith("sudo "):
+                asked = shlex.join(["sudo", "fusetools", *words])
+                error.fix = error.fix.replace(f"sudo fusetools {words[0]} …", asked)
             if error.instead:
                 wrong, right = error.instead
                 words = [_replaced(word, wrong, right) for word in ctx.meta.get(WORDS, [])]

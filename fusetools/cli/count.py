@@ -73,7 +73,8 @@ def command(
         try:
             matching(regex, ())
         except ValueError as error:
-            raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
+            reason = str(error).rpartition("error: ")[2]  # its last line
+            raise click.BadParameter(f"{regex!r}: {reason}", param_hint="REGEX") from error
         if by:
             from fusetools.answers.operations import matched
 

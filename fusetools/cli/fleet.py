@@ -26,7 +26,7 @@ def engine(value: str) -> str:
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.argument("question", type=click.Choice(QUESTIONS), required=False)
+@click.argument("question", type=click.Choice(QUESTIONS), required=False, metavar="[QUESTION]")
 @click.argument("words", nargs=-1, metavar="[OPERATION|GLOB|DATE]...")
 @click.option(
     "--by",

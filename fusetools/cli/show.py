@@ -6,20 +6,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, request_options, say, whole
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, say
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+def request_number(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 0 < int(value) < 1 << 64:
+        raise click.BadParameter(f"{value!r} is not a request's number: fusetools slow prints them")
+    return int(value)
+
+
 @click.command()
-@click.argument("unique", type=whole(1, (1 << 64) - 1))
+@click.argument("unique", type=request_number, metavar="NUMBER")
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(unique: int, path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:
     """Print one request's story: what its caller and the daemon did.
 
-    UNIQUE is the request's number, as fusetools slow prints it.
+    NUMBER is the request's number, as fusetools slow prints it.
     """
     result = opened(path).show(unique, filters=filters(options))
     if as_json:

@@ -474,22 +474,22 @@ def check_answers(path: Path) -> None:
         raise Error(f"cannot read {path}", "its file system does not answer")
 
 
-def check_readable(path: Path) -> None:
-    """Raise Error unless ``path`` is a file that can be read."""
+def check_readable(path: Path, fix: str = RECORD) -> None:
+    """Raise Error, with this fix, unless ``path`` is a file that can be read."""
     what = f"cannot read {path}"
     check_answers(path)
     try:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):
             inside = path / "perf.data"
-            fix = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else RECORD
-            raise Error(what, "it is a directory", fix)
+            read = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else fix
+            raise Error(what, "it is a directory", read)
         if not stat.S_ISREG(kind):
-            raise Error(what, "it is not a file", RECORD)
+            raise Error(what, "it is not a file", fix)
         with path.open("rb"):
             pass
     except FileNotFoundError as error:
-        raise Error(what, "there is no such file", RECORD) from error
+        raise Error(what, "there is no such file", fix) from error
     except PermissionError as error:
         fix = f'sudo chown "$USER" {shlex.quote(str(path))}'
         raise Error(what, "permission denied", fix) from error

@@ -69,5 +69,5 @@ def _number(field: bytes) -> int:
         return int.from_bytes(field, "big") & ((1 << (8 * len(field) - 1)) - 1)
     text = field.strip(b"\0 ")
     if not text.isdigit() or b"8" in text or b"9" in text:
-        raise Damaged("a header makes no sense")
+        raise Damaged("it is no tar file")
     return int(text, 8)

@@ -54,7 +54,7 @@ def open_tar(path: str, output: str) -> tuple[Outcome, str]:
     """Make the recording ``output`` of the tar file that a script left. Return what became of it,
     and its detail (one of DETAILS). Raise Error if it cannot be made; then ``output`` is as it
     was."""
-    check_readable(Path(path))
+    check_readable(Path(path), FIX)
     what = WHAT.format(path)
     with Output(output) as target, _scratch(target) as made:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import fusetools.flame as flame
 from fusetools.errors import Error
@@ -27,11 +28,10 @@ def picture(
     """
     file = ".folded" if path == "-" else path
     if not file.endswith(flame.SUFFIXES):
-        raise Error(
-            f"cannot draw {path}",
-            "its name has no known suffix",
-            f"-o flame.html   # or {flame.FORMATS.partition(', ')[2]}",
-        )
+        why = f"its name must end in {flame.FORMATS}"
+        error = Error(f"cannot draw {path}", why, "-o flame.html")
+        error.instead = path, str(Path(path).with_suffix(".html"))
+        raise error
     # The tracer's own functions differ by what was recorded, not by what ran.
     after = flame.Folded(shown.untraced() if earlier else shown.stacks, shown.unit)
     # A caller may have left stacks out.

@@ -159,18 +159,25 @@ def test_a_trace_dat_is_merged_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "similar"),
+    ("words", "similar", "fix"),
     [
-        (["stages", "lokup"], "similar names: lookup\n"),
-        (["hist", "lokup"], "similar names: lookup\n"),
-        (["count", "cvmfs_lokup"], "similar names: cvmfs_lookup, "),
-        (["errors", "zzz"], "known names: access, batch_forget, "),
+        (["stages", "lokup"], "similar names: lookup\n", "stages lookup"),
+        (["hist", "lokup"], "similar names: lookup\n", "hist lookup"),
+        (["count", "cvmfs_lokup"], "similar names: cvmfs_lookup, ", "count cvmfs_lookup"),
+        (["errors", "zzz"], "known names: access, batch_forget, ", "count --layer request"),
+        (["whatif", "threads=0"], "1 to 65,536\n", "whatif threads=8"),
+        (["whatif", "cpus=4"], "it is none of threads, ", "whatif threads=8"),
     ],
 )
-def test_similar_operations_are_named(words: list[str], similar: str) -> None:
+def test_similar_names_are_in_the_fix(words: list[str], similar: str, fix: str) -> None:
     error = run(*words, "-i", str(DEMO))[2]
     assert f"  why: {similar}" in error
-    assert re.search(rf"  fix: fusetools count .*-i {re.escape(str(DEMO))}\n", error)
+    assert f"  fix: fusetools {fix} -i {DEMO}\n" in error
+
+
+def test_another_name_of_a_picture_is_in_the_fix(tmp_path: Path) -> None:
+    error = run("flame", "-i", str(DEMO), "-o", str(tmp_path / "a.png"))[2]
+    assert f"  fix: fusetools flame -i {DEMO} -o {tmp_path / 'a.html'}\n" in error
 
 
 def test_a_mount_that_is_not_in_a_recording() -> None:
@@ -358,7 +365,7 @@ def test_all_output_goes_through_say() -> None:
         (["top", "--older", "nan"], "'nan' is not a number of 0 or more"),
         (["top", "--older", "inf"], "'inf' is not a number of 0 or more"),
         (["record", "--keep", "0"], "'0' is not a number from 1 to 10,000"),
-        (["show", "0"], "'0' is not a number from 1 to 18,446,744,073,709,551,615"),
+        (["show", "0"], "'0' is not a request's number: fusetools slow prints them"),
         (["slow", "--min", "10"], "'10' has no unit: write 10ms or 10s"),
         (["trace", "--min", "1h"], "'1h' is not a time: write seconds (1.5) or 1500ms"),
         (["trace", "--pid", "0"], "'0' is not a process ID"),

@@ -217,7 +217,7 @@ def heat(rows: Sequence[tuple[Child, Sequence[Cell | None]]], ticks: Ticks, labe
                 "rect",
                 tag("title", cell.title),
                 class_="cell l-request",
-                fill_opacity=f"{0.08 + 0.92 * cell.share:.2f}",
+                fill_opacity=f"{0.25 + 0.75 * cell.share:.2f}",
                 x=_percent(i * wide),
                 width=_percent(wide * 0.94),
                 height=_CELL,

@@ -74,8 +74,9 @@ def points(result: Sweep) -> list[Sequence[str]]:
     axes = result.experiment.axes
     rates = any(point.operations_per_second for point in result.points)
     unit, show = ("ops/s", _rate) if rates else ("bytes/s", size)
+    known = rates or any(point.bytes_per_second for point in result.points)
     rows: list[Sequence[str]] = [
-        (*axes, "time", "", "user", "system", "switches", unit, ""),
+        (*axes, "time", "", "user", "system", "switches", unit if known else "", ""),
     ]
     for point in result.points:
         band = point.operations_per_second if rates else point.bytes_per_second
