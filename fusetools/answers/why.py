@@ -74,6 +74,7 @@ _LARGER = {
     "direct_io)",
 }
 _FEW = 3  # names and callers in a sentence
+_LEAST_CALLER = 0.001  # share of a finding's time below which a caller is not named
 _WHOLE = 0.9  # share of a finding's time that must be in the place that it names
 
 
@@ -571,7 +572,8 @@ class Digest:
             by[pid] += ns
         whole = sum(by.values()) or 1
         most = sorted(by.items(), key=lambda row: (-row[1], row[0]))[:_FEW]
-        return tuple(Caller(self.comm(pid), pid, ns / whole) for pid, ns in most)
+        shares = (Caller(self.comm(pid), pid, ns / whole) for pid, ns in most)
+        return tuple(caller for caller in shares if caller.share >= _LEAST_CALLER)
 
     def callers_of(self, causes: Iterable[core.native.Cause]) -> tuple[Caller, ...]:
         return self.callers(row for cause in causes for row in cause["callers"])

@@ -561,6 +561,12 @@ def test_a_cpu_that_idle_threads_lacked_does_not_explain_why_none_was_free(rule:
     assert codes(found) == ["cpu_taken", "daemon_sleeps"]
 
 
+def test_a_caller_without_a_share_is_not_named(rule: Any) -> None:
+    callers = [(PID, 90, 999_500_000), (OTHER, 1, 500_000)]
+    taken = cause("daemon_cpu", 300 * MS, pid=OTHER, callers=callers)
+    assert [caller.pid for caller in rule(causes=[taken]).findings[0].callers] == [PID]
+
+
 def test_cpu(rule: Any) -> None:
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER)
     own = cause("daemon_cpu", 100 * MS)
