@@ -292,7 +292,7 @@ def _completed(shared: Columns, batch: Any) -> Any:
             if name in columns:
                 columns[name] = _hashed(columns[name], shared.anonymiser)
     more: dict[str, Any] = {
-        name: pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), [value])
+        name: pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n), [value])
         for name, value in shared.same.items()
     }
     if "bucket" in columns:  # requests

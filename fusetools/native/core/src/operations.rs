@@ -1,5 +1,6 @@
 //! Names of FUSE operations and of system calls.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -458,13 +459,18 @@ impl Arch {
     }
 
     pub fn syscall(self, number: u64) -> String {
+        self.syscall_text(number).into_owned()
+    }
+
+    /// Return the same, without a copy of known names.
+    pub(crate) fn syscall_text(self, number: u64) -> Cow<'static, str> {
         if number == PAGE_FAULT {
-            return "page_fault".to_owned();
+            return "page_fault".into();
         }
         let name = self.call_name(number & !ONLY_32BIT, number & ONLY_32BIT != 0);
         name.map_or_else(
-            || format!("syscall_{}", number & !ONLY_32BIT),
-            str::to_owned,
+            || format!("syscall_{}", number & !ONLY_32BIT).into(),
+            Cow::from,
         )
     }
 

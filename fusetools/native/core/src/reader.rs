@@ -457,9 +457,9 @@ impl Reader {
         let mut changes = Vec::new();
         let mut begins = Begins::new();
         let mut numbered = |mut batch: Batch| {
-            let last = latest(&batch);
+            let (last, events) = (latest(&batch), batch.events.len());
             join.number(&mut batch);
-            begins.note(last, &join);
+            begins.note(last, events, &join);
             compat.number(&mut batch, &mut changes);
             sink(batch);
         };

@@ -486,6 +486,62 @@ fn chunks_do_not_matter() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// Events and side-band records in the order in which the analysis sees them, of a file in time order.
+#[test]
+fn equal_times_stay_together() {
+    let mut file = PerfData::fuse();
+    let mut random = Random(3);
+    for n in 0..15_000u64 {
+        // Runs of up to some dozen records at the same time.
+        let time = (1_000 + n) / 16;
+        let sample = Sample {
+            id: 11,
+            time,
+            tid: n as i32,
+            raw: send(45, n, 1),
+            ..Sample::default()
+        };
+        let task = words(&[7, 7, n as u32, 8, time as u32, 0]);
+        file.records.push(match random.below(20) {
+            0 => file.events[0].other(3, 0, &[&task[4..12], b"name\0\0\0\0"].concat(), &sample),
+            1 => file.events[0].other(4, 0, &task, &sample),
+            2 => file.events[0].other(7, 0, &task, &sample),
+            _ => file.events[0].sample(&sample),
+        });
+    }
+    file.records.sort_by_key(|record| {
+        let at = if record[0] == 9 {
+            32
+        } else {
+            record.len() - 24
+        };
+        u64::from_le_bytes(record[at..at + 8].try_into().unwrap())
+    });
+    let records = std::mem::take(&mut file.records);
+    file.records = records
+        .chunks(500)
+        .flat_map(|part| [part.concat(), round()])
+        .collect();
+    let seen = |chunk: usize| {
+        let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+        reader.set_chunk(chunk);
+        let (mut seen, mut batches) = (Vec::new(), 0);
+        let info = reader.scan(&catalogue(), &mut |batch| {
+            batch.in_order(|item| seen.push(format!("{item:?}")));
+            batches += 1;
+        });
+        assert_eq!(info.unwrap().warnings, [""; 0]);
+        (seen, batches)
+    };
+    let (whole, few) = seen(4 << 20);
+    assert!(whole.len() > 14_000);
+    for chunk in [64, 500, 3000, 20_000] {
+        let (parts, many) = seen(chunk);
+        assert!(parts == whole, "chunks of {chunk}");
+        assert!(many > few);
+    }
+}
+
 #[test]
 fn the_tail_has_all_events_since_a_time() {
     let file = two_cpus(60, 100);

@@ -71,6 +71,7 @@ pub struct Rows<W: Write> {
     out: W,
     form: Form,
     arch: Arch,
+    names: Vec<String>,
     rows: u64,
     result: io::Result<()>,
 }
@@ -81,11 +82,12 @@ impl<W: Write> Rows<W> {
             out,
             form,
             arch: Arch::new(arch),
+            names: names().collect(),
             rows: 0,
             result: Ok(()),
         };
         match form {
-            Form::Csv => rows.write(&format!("{}\n", names().collect::<Vec<_>>().join(","))),
+            Form::Csv => rows.write(&format!("{}\n", rows.names.join(","))),
             Form::Json => rows.write("{\"requests\": ["),
         }
         rows
@@ -108,23 +110,27 @@ impl<W: Write> Rows<W> {
 impl<W: Write> Listener for Rows<W> {
     fn story(&mut self, known: &Known<'_>) {
         let row = Row::new(known, &self.arch);
-        let values = row.values();
         let mut line = String::with_capacity(512);
+        let mut first = true;
         match self.form {
             Form::Csv => {
-                for (place, value) in values.iter().enumerate() {
-                    line.push_str(if place > 0 { "," } else { "" });
+                row.each(|value| {
+                    line.push_str(if first { "" } else { "," });
+                    first = false;
                     value.csv(&mut line);
-                }
+                });
                 line.push('\n');
             }
             Form::Json => {
                 line.push_str(if self.rows > 0 { ",\n{" } else { "\n{" });
-                for (place, (name, value)) in names().zip(&values).enumerate() {
-                    line.push_str(if place > 0 { ", " } else { "" });
-                    line.push_str(&format!("\"{name}\": "));
+                let mut names = self.names.iter();
+                row.each(|value| {
+                    line.push_str(if first { "\"" } else { ", \"" });
+                    first = false;
+                    line.push_str(names.next().map_or("", String::as_str));
+                    line.push_str("\": ");
                     value.json(&mut line);
-                }
+                });
                 line.push('}');
             }
         }

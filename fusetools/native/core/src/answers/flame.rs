@@ -44,6 +44,8 @@ pub enum Graph {
 /// Bits of common_flags: in a hardware or software interrupt (TRACE_FLAG_HARDIRQ and _SOFTIRQ,
 /// include/linux/trace_events.h).
 const IN_INTERRUPT: u64 = 8 | 16;
+/// Maximum number of texts of stacks that are kept.
+const MOST_TEXTS: usize = 1 << 10;
 
 /// Role of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -352,6 +354,8 @@ struct Engine<'a> {
     /// Single waits are wanted; and those since the last batch, each with its stack.
     each: bool,
     waited: Vec<(Waited<'static>, Option<(i32, u32)>)>,
+    /// Texts of the last of these stacks, by node: most waits share few.
+    texts: FxHashMap<u32, String>,
     /// Begin of the running spans by thread, if they are wanted.
     running: Option<FxHashMap<i32, u64>>,
 }
@@ -437,6 +441,7 @@ impl<'a> Engine<'a> {
             flame: Flame::default(),
             each: false,
             waited: Vec::new(),
+            texts: FxHashMap::default(),
             running: None,
         })
     }
@@ -448,8 +453,12 @@ impl<'a> Engine<'a> {
             waited.sort_by_key(|(wait, _)| wait.begin);
         }
         for (wait, waker) in waited {
-            let stack = self.fold.stack(wait.node, &self.frames.names);
-            let (comm, stack) = stack.split_once(';').unwrap_or((&stack, ""));
+            if self.texts.len() >= MOST_TEXTS {
+                self.texts.clear();
+            }
+            let text = || self.fold.stack(wait.node, &self.frames.names);
+            let stack = &*self.texts.entry(wait.node).or_insert_with(text);
+            let (comm, stack) = stack.split_once(';').unwrap_or((stack, ""));
             let name = |(tid, comm): (i32, u32)| (tid, &*self.frames.names[comm as usize].0);
             tell(&Waited {
                 comm,

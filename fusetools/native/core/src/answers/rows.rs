@@ -1,13 +1,15 @@
 //! Row of a request: the same columns in each format.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use crate::answers::hist::bucket;
 use crate::events::ABSENT;
 use crate::operations::{Arch, Operation};
 use crate::requests::named::Known;
 use crate::requests::names::Path;
-use crate::requests::stitch::{Cut, Mark, Stage, Story, BETWEEN, FATES, MARKS, MARK_NAMES, STAGES};
+use crate::requests::stitch::{Cut, Mark, Stage, Story, BETWEEN, FATES, MARK_NAMES, STAGES};
 
 /// Cell of a row.
 #[derive(Clone, Copy)]
@@ -87,7 +89,6 @@ const COLUMNS: [(&str, Kind); 27] = [
 ];
 /// Number of stages, with `between` in second place.
 const PLACES: usize = STAGES.len() + 1;
-const WIDTH: usize = COLUMNS.len() + PLACES + MARKS;
 
 /// Columns that only tables have. After them come the parts of the stages.
 const MORE: [(&str, Kind); 9] = [
@@ -108,7 +109,7 @@ fn stage_names() -> impl Iterator<Item = &'static str> {
     first.iter().copied().chain([BETWEEN]).chain(others)
 }
 
-/// Return the names of the columns of `Row::values`.
+/// Return the names of the columns of `Row::each`.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     columns().map(|(name, _)| name)
 }
@@ -124,19 +125,25 @@ fn columns() -> impl Iterator<Item = (String, Kind)> {
     plain.chain(stages).chain(marks)
 }
 
-/// Return the columns of a table: those of `Row::values`, and those of `Row::more`.
+/// Return the columns of a table: those of `Row::each`, and those of `Row::more`.
 pub(crate) fn table_columns() -> impl Iterator<Item = (String, Kind)> {
     let more = MORE.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
-    let parts = stage_names().flat_map(|stage| {
-        let parts = parts_of(stage).iter();
-        parts.map(move |(part, _)| (format!("stage_{stage}_{part}_ns"), Kind::Long))
+    let parts = stage_names().zip(PARTS.iter()).flat_map(|(stage, parts)| {
+        parts
+            .iter()
+            .map(move |(part, _)| (format!("stage_{stage}_{part}_ns"), Kind::Long))
     });
     columns().chain(more).chain(parts)
 }
 
+type Parts = &'static [(&'static str, usize)];
+
+/// `parts_of` each of `stage_names`.
+static PARTS: LazyLock<Vec<Parts>> = LazyLock::new(|| stage_names().map(parts_of).collect());
+
 /// Return the parts of a stage that have a column of their own, with their places in `Stage::parts`. Those of the queue
 /// and of the daemon are among COLUMNS.
-fn parts_of(stage: &str) -> &'static [(&'static str, usize)] {
+fn parts_of(stage: &str) -> Parts {
     match stage {
         "queue" | "daemon" => &[],
         "caller_wakeup" => &[("runnable", 0)],
@@ -167,7 +174,7 @@ fn stages(story: &Story) -> ([Option<(Stage, u64)>; PLACES], u64) {
 pub(crate) struct Row<'a> {
     known: &'a Known<'a>,
     path: Option<Path>,
-    syscall: String,
+    syscall: Cow<'static, str>,
     stages: [Option<(Stage, u64)>; PLACES],
     /// Sum of the stages in ns.
     whole: u64,
@@ -176,8 +183,8 @@ pub(crate) struct Row<'a> {
 impl<'a> Row<'a> {
     pub(crate) fn new(known: &'a Known<'a>, arch: &Arch) -> Row<'a> {
         let syscall = match known.story.syscall {
-            ABSENT => String::new(),
-            number => arch.syscall(number),
+            ABSENT => Cow::Borrowed(""),
+            number => arch.syscall_text(number),
         };
         let (stages, whole) = stages(known.story);
         Row {
@@ -189,7 +196,9 @@ impl<'a> Row<'a> {
         }
     }
 
-    pub(crate) fn values(&self) -> [Value<'_>; WIDTH] {
+    /// Pass the values of all columns of a row to `see`, in the columns' order.
+    #[inline]
+    pub(crate) fn each<'b>(&'b self, mut see: impl FnMut(Value<'b>)) {
         let (known, story) = (self.known, self.known.story);
         let path = self.path.as_ref();
         let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
@@ -224,23 +233,22 @@ impl<'a> Row<'a> {
             Value::known_number(story.runnable),
             Value::known_number(story.elsewhere),
         ];
-        let mut values = [Value::None; WIDTH];
-        values[..COLUMNS.len()].copy_from_slice(&plain);
-        let (stages, marks) = values[COLUMNS.len()..].split_at_mut(PLACES);
-        for (value, stage) in stages.iter_mut().zip(self.stages) {
-            *value = stage.map_or(Value::None, |(_, ns)| Value::Number(ns));
+        plain.into_iter().for_each(&mut see);
+        for stage in self.stages {
+            see(stage.map_or(Value::None, |(_, ns)| Value::Number(ns)));
         }
-        for (value, time) in marks.iter_mut().zip(story.marks) {
-            *value = Value::known_number(time);
+        for time in story.marks {
+            see(Value::known_number(time));
         }
-        values
     }
 
-    /// Return the values of the other columns of a table. `mounts`: mount points by connection.
+    /// Pass the values of the other columns of a table. `mounts`: mount points by connection.
+    #[inline]
     pub(crate) fn more<'b>(
         &'b self,
         mounts: &'b HashMap<u64, String>,
-    ) -> impl Iterator<Item = Value<'b>> {
+        mut see: impl FnMut(Value<'b>),
+    ) {
         let story = self.known.story;
         let mount = mounts.get(&story.connection);
         let answered = story.at(Mark::End).is_some() && story.error == 0;
@@ -258,21 +266,18 @@ impl<'a> Row<'a> {
             whole.map_or(Value::None, Value::Number),
             bucketed(whole),
         ];
-        let parts = stage_names()
-            .zip(self.stages)
-            .flat_map(move |(name, stage)| {
-                let known = stage.and_then(|(stage, ns)| Some((stage.parts(story)?, ns)));
-                parts_of(name).iter().map(move |(_, place)| match known {
+        more.into_iter().for_each(&mut see);
+        for (parts, stage) in PARTS.iter().zip(self.stages) {
+            let known = || stage.and_then(|(stage, ns)| Some((stage.parts(story)?, ns)));
+            let known = if parts.is_empty() { None } else { known() };
+            for (_, place) in *parts {
+                see(known.map_or(Value::None, |(parts, ns)| {
+                    let before = parts[..*place].iter();
+                    let before = before.fold(0u64, |sum, ns| sum.saturating_add(*ns));
                     // A part is at most what is left.
-                    Some((parts, ns)) => {
-                        let before = parts[..*place]
-                            .iter()
-                            .fold(0u64, |sum, ns| sum.saturating_add(*ns));
-                        Value::Number(parts[*place].min(ns.saturating_sub(before)))
-                    }
-                    None => Value::None,
-                })
-            });
-        more.into_iter().chain(parts)
+                    Value::Number(parts[*place].min(ns.saturating_sub(before)))
+                }));
+            }
+        }
     }
 }

@@ -3,17 +3,17 @@
 //! A thread reads the recording while the user of the stream takes the batches: memory does not grow with the recording.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::thread;
 
-use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, PrimitiveBuilder, StringDictionaryBuilder,
-};
+use arrow_array::builder::{BooleanBuilder, PrimitiveBuilder, StringBuilder};
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, UInt64Type};
-use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_array::{ArrayRef, DictionaryArray, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::answers::analysis;
 use crate::answers::flame;
@@ -129,13 +129,83 @@ impl RecordBatchReader for Stream {
     }
 }
 
+/// Texts of the next batch. Each different text is stored once.
+struct Texts {
+    keys: PrimitiveBuilder<Int32Type>,
+    values: StringBuilder,
+    /// Key of each text by its hash, or by the next free number; and of each number of a text.
+    by_hash: FxHashMap<u64, i32>,
+    by_number: FxHashMap<u32, i32>,
+    /// Key of the last text, which often comes again.
+    last: i32,
+}
+
+impl Texts {
+    fn new() -> Texts {
+        Texts {
+            keys: PrimitiveBuilder::new(),
+            values: StringBuilder::new(),
+            by_hash: FxHashMap::default(),
+            by_number: FxHashMap::default(),
+            last: 0,
+        }
+    }
+
+    /// Return whether a text has this key.
+    fn is(&self, key: i32, text: &str) -> bool {
+        let ends = self.values.offsets_slice().get(key as usize..);
+        let Some([from, to, ..]) = ends else {
+            return false;
+        };
+        self.values.values_slice()[*from as usize..*to as usize] == *text.as_bytes()
+    }
+
+    fn key(&mut self, text: &str) -> i32 {
+        if self.is(self.last, text) {
+            return self.last;
+        }
+        let mut hash = FxBuildHasher.hash_one(text);
+        self.last = loop {
+            match self.by_hash.get(&hash) {
+                Some(key) if self.is(*key, text) => break *key,
+                Some(_) => hash = hash.wrapping_add(1),
+                None => {
+                    // A batch has at most MOST_ROWS.
+                    let key = self.by_hash.len() as i32;
+                    self.by_hash.insert(hash, key);
+                    self.values.append_value(text);
+                    break key;
+                }
+            }
+        };
+        self.last
+    }
+
+    /// Append a text. `number`: one that no other text has, if known.
+    fn append(&mut self, text: &str, number: Option<u32>) {
+        let known = number.and_then(|number| self.by_number.get(&number).copied());
+        let key = known.unwrap_or_else(|| {
+            let key = self.key(text);
+            self.by_number.extend(number.map(|number| (number, key)));
+            key
+        });
+        self.keys.append_value(key);
+    }
+
+    fn finish(mut self) -> Result<ArrayRef, ArrowError> {
+        let values = Arc::new(self.values.finish());
+        let array = DictionaryArray::<Int32Type>::try_new(self.keys.finish(), values)?;
+        Ok(Arc::new(array))
+    }
+}
+
 /// Column of the next batch.
 enum Column {
     Id(PrimitiveBuilder<UInt64Type>),
     Long(PrimitiveBuilder<Int64Type>),
     Int(PrimitiveBuilder<Int32Type>),
     Bool(BooleanBuilder),
-    Text(Box<StringDictionaryBuilder<Int32Type>>),
+    Text(Box<Texts>),
 }
 
 impl Column {
@@ -145,12 +215,13 @@ impl Column {
             DataType::Int64 => Column::Long(PrimitiveBuilder::new()),
             DataType::Int32 => Column::Int(PrimitiveBuilder::new()),
             DataType::Boolean => Column::Bool(BooleanBuilder::new()),
-            _ => Column::Text(Box::default()),
+            _ => Column::Text(Box::new(Texts::new())),
         }
     }
 
     /// Append a value; null if it is unknown or does not fit. Return the bytes of its text.
     fn append(&mut self, value: Value<'_>) -> usize {
+        #[inline]
         fn number<T: ArrowPrimitiveType>(builder: &mut PrimitiveBuilder<T>, value: Value<'_>)
         where
             T::Native: TryFrom<u64> + TryFrom<i64>,
@@ -167,22 +238,50 @@ impl Column {
             (Column::Int(builder), value) => number(builder, value),
             (Column::Bool(builder), Value::Truth(truth)) => builder.append_value(truth),
             (Column::Bool(builder), _) => builder.append_null(),
-            (Column::Text(builder), Value::Text(text)) => {
-                builder.append_value(text);
+            (Column::Text(texts), Value::Text(text)) => {
+                texts.append(text, None);
                 return text.len();
             }
-            (Column::Text(builder), _) => builder.append_null(),
+            (Column::Text(texts), _) => texts.keys.append_null(),
         }
         0
     }
 
-    fn builder(&mut self) -> &mut dyn ArrayBuilder {
-        match self {
-            Column::Id(builder) => builder,
-            Column::Long(builder) => builder,
-            Column::Int(builder) => builder,
-            Column::Bool(builder) => builder,
-            Column::Text(builder) => builder.as_mut(),
+    fn finish(self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Column::Id(mut builder) => Arc::new(builder.finish()),
+            Column::Long(mut builder) => Arc::new(builder.finish()),
+            Column::Int(mut builder) => Arc::new(builder.finish()),
+            Column::Bool(mut builder) => Arc::new(builder.finish()),
+            Column::Text(texts) => texts.finish()?,
+        })
+    }
+}
+
+/// Cells of a row that are still to come.
+struct Cells<'a> {
+    columns: std::slice::IterMut<'a, Column>,
+    /// Bytes of text so far.
+    text: usize,
+}
+
+impl Cells<'_> {
+    #[inline]
+    fn add(&mut self, value: Value<'_>) {
+        if let Some(column) = self.columns.next() {
+            self.text += column.append(value);
+        }
+    }
+
+    /// Add a text with a number that no other text of its column has; null if it is empty.
+    fn add_numbered(&mut self, number: u32, text: &str) {
+        match self.columns.next() {
+            Some(Column::Text(texts)) if !text.is_empty() => {
+                texts.append(text, Some(number));
+                self.text += text.len();
+            }
+            Some(column) => self.text += column.append(Value::None),
+            None => {}
         }
     }
 }
@@ -200,10 +299,9 @@ struct Rows {
 
 impl Rows {
     fn new(schema: &SchemaRef, batches: SyncSender<Message>) -> Rows {
-        let fields = schema.fields().iter();
         Rows {
             schema: schema.clone(),
-            columns: fields.map(|field| Column::new(field.data_type())).collect(),
+            columns: Rows::columns(schema),
             rows: 0,
             text: 0,
             batches,
@@ -211,24 +309,40 @@ impl Rows {
         }
     }
 
+    fn columns(schema: &Schema) -> Vec<Column> {
+        let fields = schema.fields().iter();
+        fields.map(|field| Column::new(field.data_type())).collect()
+    }
+
     fn send(&mut self, message: Message) {
         self.unwanted |= self.batches.send(message).is_err();
     }
 
     fn add<'a>(&mut self, values: impl Iterator<Item = Value<'a>>) {
-        for (column, value) in self.columns.iter_mut().zip(values) {
-            self.text += column.append(value);
-        }
+        self.add_row(|cells| values.for_each(|value| cells.add(value)));
+    }
+
+    /// Add a row whose cells `fill` adds.
+    #[inline]
+    fn add_row(&mut self, fill: impl FnOnce(&mut Cells<'_>)) {
+        let mut cells = Cells {
+            columns: self.columns.iter_mut(),
+            text: 0,
+        };
+        fill(&mut cells);
+        self.text += cells.text;
         self.rows += 1;
         if self.rows >= MOST_ROWS || self.text >= MOST_TEXT {
             self.flush();
         }
     }
 
+    /// Hand the batch on, and begin the next one.
     fn flush(&mut self) {
-        let columns = self.columns.iter_mut();
-        let columns = columns.map(|column| column.builder().finish()).collect();
-        let batch = RecordBatch::try_new(self.schema.clone(), columns);
+        let columns = Rows::columns(&self.schema);
+        let columns = std::mem::replace(&mut self.columns, columns).into_iter();
+        let columns: Result<Vec<ArrayRef>, ArrowError> = columns.map(Column::finish).collect();
+        let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
         (self.rows, self.text) = (0, 0);
         self.send(batch.map(Some));
     }
@@ -280,8 +394,10 @@ impl Listener for Requests<'_> {
             return;
         }
         let row = Row::new(known, &self.arch);
-        let values = row.values().into_iter();
-        self.rows.add(values.chain(row.more(&self.mounts)));
+        self.rows.add_row(|cells| {
+            row.each(|value| cells.add(value));
+            row.more(&self.mounts, |value| cells.add(value));
+        });
     }
 }
 
@@ -347,7 +463,7 @@ pub fn waits(path: PathBuf, catalogue: Vec<Meaning>, selection: flame::Selection
                     return;
                 }
                 let state = STATES.iter().find(|(state, _)| Some(*state) == wait.state);
-                let values: [Value<'_>; COLUMNS.len()] = [
+                let values: [Value<'_>; COLUMNS.len() - 1] = [
                     Value::Text(wait.who.name()),
                     Value::text(wait.comm),
                     Value::task(wait.pid),
@@ -355,9 +471,11 @@ pub fn waits(path: PathBuf, catalogue: Vec<Meaning>, selection: flame::Selection
                     Value::Text(state.map_or("", |(_, name)| name)),
                     Value::Number(wait.begin),
                     Value::Number(wait.ns),
-                    Value::text(wait.stack),
                 ];
-                rows.add(values.into_iter());
+                rows.add_row(|cells| {
+                    values.into_iter().for_each(|value| cells.add(value));
+                    cells.add_numbered(wait.node, wait.stack);
+                });
             };
             flame::waits(&reader, &catalogue, &selection, tell)
         }))

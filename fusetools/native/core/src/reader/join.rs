@@ -212,7 +212,7 @@ pub(crate) struct Begin {
 pub(crate) struct Begins {
     noted: Vec<Begin>,
     threads: usize,
-    /// Number of batches from one noted time to the next, and since the last one.
+    /// Number of events from one noted time to the next, and since the last one.
     every: usize,
     since: usize,
 }
@@ -220,19 +220,21 @@ pub(crate) struct Begins {
 impl Begins {
     /// Maximum number of threads kept, about 5 MB.
     const MOST: usize = 1 << 16;
+    /// Minimum number of events between two noted times.
+    const LEAST: usize = 1 << 12;
 
     pub fn new() -> Begins {
         Begins {
             noted: vec![Begin::default()],
             threads: 0,
-            every: 1,
+            every: Begins::LEAST,
             since: 0,
         }
     }
 
-    /// Note the state after a batch, if due. `last`: the batch's latest time.
-    pub fn note(&mut self, last: u64, join: &Join) {
-        self.since += 1;
+    /// Note the state after a batch, if due. `last`: the batch's latest time; `events`: number of its events.
+    pub fn note(&mut self, last: u64, events: usize, join: &Join) {
+        self.since += events;
         if self.since < self.every {
             return;
         }

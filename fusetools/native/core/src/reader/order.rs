@@ -1,5 +1,7 @@
 //! Puts the parts of the file back in order, and their events in time order.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 /// Receiver of complete batches.
@@ -55,7 +57,8 @@ impl Rounds {
 /// Collector that puts parts in time order and hands batches on.
 pub(super) struct Order<S> {
     pub(super) sink: S,
-    pub(super) events: Vec<Ev>,
+    /// Events of each part, sorted.
+    pub(super) events: VecDeque<Vec<Ev>>,
     pub(super) side: Vec<Side>,
     pub(super) stacks: Stacks,
     /// By row of the catalogue: its events have a stack.
@@ -75,7 +78,7 @@ impl<S: Sink> Order<S> {
     pub(super) fn new(events: usize, sink: S) -> Order<S> {
         Order {
             sink,
-            events: Vec::new(),
+            events: VecDeque::new(),
             side: Vec::new(),
             stacks: Stacks::default(),
             stacked: Vec::new(),
@@ -116,10 +119,8 @@ impl<S: Sink> Order<S> {
             self.rounds.ended();
         }
         self.rounds.saw(part.max);
-        if self.events.is_empty() {
-            self.events = part.events;
-        } else {
-            self.events.extend(part.events);
+        if !part.events.is_empty() {
+            self.events.push_back(part.events);
         }
         let handed = self.handed;
         self.side.extend(part.side.into_iter().map(|mut side| {
@@ -129,7 +130,8 @@ impl<S: Sink> Order<S> {
             }
             side
         }));
-        let many = self.events.len() + self.side.len() >= BATCH;
+        let events: usize = self.events.iter().map(Vec::len).sum();
+        let many = events + self.side.len() >= BATCH;
         if many && self.rounds.complete > 0 && !part.rounds.is_empty() {
             self.hand(self.rounds.complete);
         }
@@ -162,31 +164,65 @@ impl<S: Sink> Order<S> {
         }
     }
 
-    /// Hand on everything up to a time, sorted; in file order at equal times.
+    /// Hand on everything up to a time, sorted; in file order at equal times. Parts whose times do not overlap are handed
+    /// on as they are.
     pub(super) fn hand(&mut self, upto: u64) {
-        self.events.sort_by_key(|event| event.time);
         self.side.sort_by_key(side_time);
-        let later = self
+        let ends = self.events.iter().map(|part| part.last().map(|ev| ev.time));
+        let begins = self
             .events
-            .split_off(self.events.partition_point(|event| event.time <= upto));
-        let later_side = self
+            .iter()
+            .map(|part| part.first().map(|ev| ev.time));
+        if !ends.zip(begins.skip(1)).all(|(end, begin)| end <= begin) {
+            let mut all: Vec<Ev> = self.events.drain(..).flatten().collect();
+            all.sort_by_key(|event| event.time);
+            self.events.push_back(all);
+        }
+        let due = |part: &Vec<Ev>| part.first().is_some_and(|event| event.time <= upto);
+        while self.events.front().is_some_and(due) {
+            let mut events = self.events.pop_front().unwrap_or_default();
+            let later = events.split_off(events.partition_point(|event| event.time <= upto));
+            if !later.is_empty() {
+                self.events.push_front(later);
+            }
+            let until = match (
+                events.last(),
+                self.events.front().and_then(|part| part.first()),
+            ) {
+                // Events of the same time belong to one batch.
+                (Some(last), Some(next)) if last.time == next.time => {
+                    let next = self.events.pop_front().unwrap_or_default();
+                    events.extend(next);
+                    self.events.push_front(events);
+                    continue;
+                }
+                (Some(last), Some(next)) if next.time <= upto => last.time,
+                _ => upto,
+            };
+            self.hand_batch(events, until);
+        }
+        self.hand_batch(Vec::new(), upto);
+    }
+
+    /// Hand on events, and the other records up to a time.
+    fn hand_batch(&mut self, events: Vec<Ev>, upto: u64) {
+        let later = self
             .side
             .split_off(self.side.partition_point(|side| side_time(side) <= upto));
+        let side = std::mem::replace(&mut self.side, later);
+        if events.is_empty() && side.is_empty() {
+            return;
+        }
+        let handed = self.handed;
+        self.late += events.partition_point(|event| event.time < handed) as u64;
+        self.late += side.partition_point(|side| side_time(side) < handed) as u64;
         let batch = Batch {
-            events: std::mem::replace(&mut self.events, later),
-            side: std::mem::replace(&mut self.side, later_side),
+            events,
+            side,
             stacks: std::mem::take(&mut self.stacks.new),
         };
-        self.late += batch
-            .events
-            .partition_point(|event| event.time < self.handed) as u64;
-        self.late += batch
-            .side
-            .partition_point(|side| side_time(side) < self.handed) as u64;
-        self.handed = self.handed.max(latest(&batch));
-        if !(batch.events.is_empty() && batch.side.is_empty()) {
-            self.sink.take(batch);
-        }
+        self.handed = handed.max(latest(&batch));
+        self.sink.take(batch);
     }
 
     pub(super) fn finish(mut self) -> (ScanInfo, Option<Vec<Place>>) {
