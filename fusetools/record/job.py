@@ -50,15 +50,29 @@ class Job:
     ) -> None:
         self.lock = lock
         self.state = lock.state
+        self._begin(options, arguments, facts, plan, os.getpid(), user, output, warn)
+
+    def _begin(
+        self,
+        options: Options,
+        arguments: Sequence[str],
+        facts: HostFacts,
+        plan: ProbePlan,
+        pid: int,
+        user: User | None = None,
+        output: Output | None = None,
+        warn: Callable[[str], None] = ignore,
+    ) -> None:
+        """Set what every job has. ``pid``: 0 where it ran on another host."""
         self.options = options
         self.arguments = tuple(arguments)
-        self.user = user
         self.facts = facts
         self.plan = plan
+        self.user = user
         self.output = output
         self.warn = warn
-        self.pid = os.getpid()
-        self.recorders = [self.pid]
+        self.pid = pid
+        self.recorders = [pid] if pid else []
         self.missing = list(plan.missing)
         self.outcome = Outcome()
 

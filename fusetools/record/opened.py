@@ -33,7 +33,7 @@ from fusetools.plan.probeset import Group, ProbeSet
 from fusetools.reasons import Code, Reason
 from fusetools.record import daemons, script
 from fusetools.record.finisher import Finisher, Recorded
-from fusetools.record.job import Job, ignore
+from fusetools.record.job import Job
 from fusetools.record.perf import Since
 from fusetools.record.scratch import Scratch
 from fusetools.record.tracefs import hits_in, missed_in
@@ -129,13 +129,7 @@ class _Job(Job):
         plan: ProbePlan,
         of: Mapping[int, int],
     ) -> None:
-        self.options, self.facts, self.plan = options, facts, plan
-        self.arguments = tuple(arguments)
-        self.user = self.output = None
-        self.warn = ignore
-        self.pid = 0
-        self.missing = list(plan.missing)
-        self.outcome = Outcome()
+        self._begin(options, arguments, facts, plan, 0)
         self._threads = dict(of)
 
     def servers(self) -> list[int]:

@@ -443,7 +443,7 @@ def test_kprobes_alone_and_a_busy_ftrace(
     # Two at once, each with its own kprobes; function_graph would cut the stacks of others.
     refused = (tmp_path / "refused-beside").read_text()
     assert refused.startswith("fusetools: another recording is running\n"), refused
-    assert "fix: fusetools record --backend kprobe …   (beside it)" in refused
+    assert "fix: fusetools record --backend kprobe …   # beside it" in refused
     said = (tmp_path / "too").read_text()
     assert "another recording ran at the same time" in said
     assert "missing: function_graph: another recording runs, whose stacks it would cut" in said
