@@ -1,8 +1,8 @@
 """Layout of text.
 
 On a terminal no line is wider than it, except commands, which users copy, and names. Elsewhere
-prose is laid out for 80 columns, and rows of tables and messages to stderr are one line each: for
-scripts that look for a word. COLUMNS in the environment counts as a terminal of that width.
+paragraphs are laid out for 80 columns, and other lines are whole: for scripts that look for a word.
+COLUMNS in the environment counts as a terminal of that width.
 """
 
 from __future__ import annotations
@@ -132,10 +132,9 @@ def _lines_of(
 
 
 def lines(text: Iterable[str], descriptor: int = OUT) -> str:
-    """Join lines, each with a line end, and wrap those that are too wide, below their own indent.
-
-    Those to stderr stay whole if it is not a terminal."""
-    columns = width(descriptor) if descriptor == OUT else limit(descriptor)
+    """Join lines, each with a line end, and wrap those that are too wide for the terminal, below
+    their own indent."""
+    columns = limit(descriptor)
     return "".join(f"{part}\n" for line in text for part in _fitted(line, columns))
 
 
