@@ -128,11 +128,11 @@ def check_probe_set(targets: Sequence[daemons.Target], user: User | None) -> Non
     permissions.check_probe_set(user.name, probed, readable)
 
 
-def check_daemons(plan: ProbePlan, user: User | None) -> None:
-    """Raise Error if the daemon of a mount has ended since it was found. For a user of sudo, once
-    all is armed: its number may be another process's by now."""
+def check_daemons(plan: ProbePlan, user: User | None, named: bool) -> list[Mount]:
+    """Return the mounts whose daemon has ended since it was found, as ended(). For a user of sudo
+    its number may be another process's by now: raise Error then, too."""
     if user is None:
-        return check_alive(plan)
+        return ended(plan, named)
     files = Files(Path("/"))
     for mount in (target.mount for target in plan.targets):
         pid = mount.daemon_pid
@@ -142,16 +142,20 @@ def check_daemons(plan: ProbePlan, user: User | None) -> None:
         hidden = None in connections and not shows_connections(files)
         if mount.connection not in connections and not hidden:
             raise _ended(mount)
-    return check_probe_set(plan.targets, user)
+    check_probe_set(plan.targets, user)
+    return []
 
 
-def check_alive(plan: ProbePlan) -> None:
-    """Raise Error if the daemon of a mount has ended, and no other process serves the mount."""
-    for mount in (target.mount for target in plan.targets):
-        if mount.daemon_pid is not None and started(mount.daemon_pid) is None:
-            now = answering(Files(Path("/")))
-            if now.get(mount.path) in (None, mount.daemon_pid):
-                raise _ended(mount)
+def ended(plan: ProbePlan, named: bool) -> list[Mount]:
+    """Return the mounts whose daemon has ended, and that no other process serves. Raise Error if
+    these are all, or if the mounts were ``named``."""
+    mounts = [target.mount for target in plan.targets]
+    without = [m for m in mounts if m.daemon_pid is not None and started(m.daemon_pid) is None]
+    now = answering(Files(Path("/"))) if without else {}
+    gone = [mount for mount in without if now.get(mount.path) in (None, mount.daemon_pid)]
+    if gone and (named or len(gone) == len(mounts)):
+        raise _ended(gone[0])
+    return gone
 
 
 def _ended(mount: Mount) -> Error:

@@ -21,7 +21,7 @@ from fusetools.record.graph import Graph
 from fusetools.record.job import Job, threads_of
 from fusetools.record.perf import UNKNOWN, Perf, Since, Threads, buffer_size, sizes
 from fusetools.record.perfs import Line, Perfs
-from fusetools.record.preflight import check_alive
+from fusetools.record.preflight import ended
 from fusetools.record.probes import Probes
 from fusetools.record.scratch import DATA, RING
 
@@ -162,8 +162,9 @@ class Recorders:
                     self.ring.clear()
                 self.perfs.kill()
                 refused = [] if tried else self.probes.unplaceable()
-                if not refused:
-                    check_alive(job.plan)  # perf knows it by its number
+                # perf knows daemons by number; for a user of sudo it may be another's by now
+                strict = bool(job.options.mounts) or job.user is not None
+                if not refused and (not ended(job.plan, strict) or tried):
                     raise
                 self.perfs.discard()
                 for probe, why in refused:

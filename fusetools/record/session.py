@@ -232,7 +232,10 @@ class Recording:
         self.costs.close()
         self.probes.armed()
         self.probes.report_unplaced()
-        check_daemons(job.plan, job.user)
+        for mount in check_daemons(job.plan, job.user, bool(job.options.mounts)):
+            # As autofs unmounts what nobody uses
+            daemon = f"the daemon of {mount.path}, pid {mount.daemon_pid},"
+            job.outcome.warnings.append(f"{daemon} ended while the recording was being prepared")
         check_signals()
 
     def _start(self, recorders: Recorders, group: str | None) -> None:
@@ -250,7 +253,8 @@ class Recording:
         def task_line(perf: Tool, fifos: tuple[str, str]) -> list[str]:
             assert recorders.perfs.raw_tasks is not None
             name, room, threads = recorders.perfs.raw_tasks.name, recorders.room, recorders.threads
-            argv = line_per_task(job.plan, perf, name, fifos, room, pids, threads)
+            alive = [pid for pid in pids if started(pid) is not None]
+            argv = line_per_task(job.plan, perf, name, fifos, room, alive, threads)
             return overwriting(argv) if self.buffer else argv
 
         recorders.start(line, task_line, since, self.costs, self.callers.pids)

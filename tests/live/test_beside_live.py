@@ -206,7 +206,8 @@ def test_no_command_needs_a_mount_that_it_is_not_about(apart: Apart) -> None:
         assert apart.run(*words)[0] == 0
     assert apart.run("record", "--mount", apart.b, "-o", "d.data", "--", "true")[0] == 0
     path = f"{apart.b}:{os.environ['PATH']}"
-    assert apart.run("record", "-o", "e.data", "--", "true", PATH=path)[0] == 0
+    status, said = apart.run("record", "-o", "e.data", "--", "true", PATH=path)
+    assert status == 0, said
     daemon.terminate()
     out, _ = daemon.communicate(timeout=HANGS)
     assert json.loads(out) == {"init": 1, "lookup": 1}  # the workload searched for its program

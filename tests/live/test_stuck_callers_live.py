@@ -53,33 +53,6 @@ def test_a_caller_of_32_bits(hang: Hang, tmp_path: Path) -> None:
     assert found["call"] == "openat"
 
 
-def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) -> None:
-    """A bind mount, an overlay, a symbolic link, a changed root."""
-    other, mount = hang("lost"), hang("lost")
-    other.call("one")
-    bind, overlay, link = (tmp_path / name for name in ("bind", "overlay", "link"))
-    for folder in (bind, overlay):
-        folder.mkdir()
-    link.symlink_to(mount.path)
-    subprocess.run(["mount", "--bind", mount.path / "d1", bind], check=True)
-    options = f"lowerdir={mount.path}:{tmp_path}"
-    layered = subprocess.run(["mount", "-t", "overlay", "-o", options, "none", overlay]).returncode
-    try:
-        names = [bind / "x", link / "d2" / "x"] + ([] if layered else [overlay / "d3" / "x"])
-        callers = {mount.run("stat", name).pid: str(name) for name in names}
-        inside = f"import os; os.chroot('{tmp_path}'); os.stat('/{mount.path.name}/d4/x')"
-        callers[mount.run(*PYTHON, inside).pid] = f"/{mount.path.name}/d4/x"
-        found = looked_at(mount)
-        assert {caller["pid"]: caller["path"] for caller in found["callers"]} == callers
-        time.sleep(LONG)
-        status, result = stuck("--mount", bind)
-        assert status == 3 and [m["connection"] for m in result["mounts"]] == [mount.connection]
-    finally:
-        if not layered:
-            subprocess.run(["umount", "-l", overlay], check=False)
-        subprocess.run(["umount", "-l", bind], check=False)
-
-
 def test_the_same_path_in_another_mount_namespace(hang: Hang, hangfs: Path) -> None:
     """Each mount has the callers of its namespace."""
     mount = hang("lost")
