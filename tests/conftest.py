@@ -89,8 +89,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_width() -> None:
-    """Readline, which pytest imports, exports the terminal's width: output would be wrapped."""
+    """Readline, which pytest imports, exports the terminal's width past os.environ: output would be
+    wrapped."""
     os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")
 
 
 @pytest.fixture
