@@ -637,7 +637,9 @@ def test_a_daemon_may_run_before_others(rule: Any, weighed: str, command: str) -
     mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, weighed_by=weighed)
     MOUNTS.append((mount,))
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER, connection=45)
-    assert rule(causes=[taken]).findings[0].reason.fix == command
+    found = rule(causes=[taken])
+    assert found.findings[0].reason.fix == command
+    assert not command or f"fix: {command}\n" in render(found)  # in one line: users copy it
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from fusetools.figures import duration, plural, share, took
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.why import Finding, Why
 
+_COMMAND = re.compile("(chrt|echo|fusetools|kill|renice|sysctl|ulimit|umount|mount -[a-z]) ")
 # Share of the recording below which all waits together are worth a remark: its time goes elsewhere.
 SMALL = 0.2
 
@@ -115,5 +118,8 @@ def _finding(number: str, finding: Finding) -> list[str]:
     for reason in finding.against:
         output += prose(f"against it: {printable(reason.text)}", indent, f"{indent}  ")
     for fix in finding.reason.fix.splitlines():
-        output += prose(f"fix: {printable(fix)}", indent, f"{indent}  ")
+        line = f"fix: {printable(fix)}"
+        # Users copy commands. A change of the mount or of the daemon has words.
+        whole = _COMMAND.match(fix) is not None
+        output += [Whole(indent + line)] if whole else prose(line, indent, f"{indent}  ")
     return [*output, Whole(f"{indent}more: {printable(finding.more)}")]
