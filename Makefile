@@ -49,7 +49,7 @@ $(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
 	@tools/build.sh $(VENV)
 	@touch $@
 
-# What these extras of setup.cfg need, without building fusetools again.
+# Install what these extras of setup.cfg need, without building fusetools again.
 install-extras = $(PY) -c 'import configparser, sys; p = configparser.ConfigParser(); p.read("setup.cfg"); \
   print(*(p["options.extras_require"][name] for name in sys.argv[1:]))' $(1) \
   | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin

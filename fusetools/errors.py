@@ -22,13 +22,15 @@ class Error(Exception):
     """
 
     status = 1
-    instead: tuple[str, str] | None = None
 
-    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+    def __init__(
+        self, what: str, why: str = "", fix: str = "", instead: tuple[str, str] | None = None
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
         self.fix = fix
+        self.instead = instead
 
     def __str__(self) -> str:
         return "\n".join(

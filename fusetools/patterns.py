@@ -11,15 +11,18 @@ from fusetools.errors import Error
 MOST = 60  # maximum number of names in a message
 
 
+def similar(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
+    """Return the known names that are most similar, at least by ``least`` of 1."""
+    from difflib import get_close_matches  # imported for a mistake only: it takes 1 ms
+
+    return get_close_matches(name, list(known), cutoff=least)
+
+
 def unknown(what: str, name: str, known: Collection[str], fix: str) -> Error:
     """Return the error of an unknown name: with the most similar known name in its place, or with
     all known names and ``fix``."""
-    from difflib import get_close_matches  # imported for a mistake only: it takes 1 ms
-
-    if close := get_close_matches(name, known, cutoff=0.7):
-        error = Error(what, f"similar names: {', '.join(close)}", fix)
-        error.instead = name, close[0]
-        return error
+    if close := similar(name, known, 0.7):
+        return Error(what, f"similar names: {', '.join(close)}", fix, (name, close[0]))
     names = sorted(known)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return Error(what, f"known names: {', '.join(names[:MOST]) or 'none'}{more}", fix)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
+from fusetools.configured import files, tomllib
 from fusetools.session import TracedMount
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 KINDS = ("timeouts", "negative", "attributes", "pages", "readdirplus")
 _LIBFUSE, _ANY = "libfuse", "any"
@@ -23,9 +16,8 @@ _HIGHLEVEL = "libfuse_highlevel"  # the probe set of libfuse's high-level API
 @cache
 def daemons() -> Mapping[str, Mapping[str, str]]:
     """Return the changes by program and kind, each with those of programs in general."""
-    package = importlib.import_module("fusetools.configs.fixes")
     found: dict[str, Mapping[str, str]] = {}
-    for file in sorted(Path(package.__path__[0]).glob("*.toml")):
+    for file in files("fixes"):
         found.update(tomllib.loads(file.read_text("utf-8")))
     return found
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from fusetools.configured import files, tomllib
 
 ALL = "all"  # the rule whose thresholds hold for every finding
 
@@ -28,9 +22,8 @@ class Threshold(NamedTuple):
 @cache
 def rules() -> Mapping[str, Mapping[str, Threshold]]:
     """Return the thresholds by finding's code and name."""
-    package = importlib.import_module("fusetools.configs.rules")
     found: dict[str, dict[str, Threshold]] = {}
-    for file in sorted(Path(package.__path__[0]).glob("*.toml")):
+    for file in files("rules"):
         for code, rows in tomllib.loads(file.read_text("utf-8")).items():
             of = found.setdefault(code, {})
             for name, row in rows.items():

@@ -241,13 +241,12 @@ class Source:
                 RECORD,
             )
         known = next(iter(mounts))
-        error = Error(
+        raise Error(
             f"{path} is no mount of {self.path}",
             f"it has {', '.join(mounts)}",
             shlex.join(["fusetools", "hist", "-i", str(self.path), "--mount", known]),
+            instead=(path, known),
         )
-        error.instead = path, known
-        raise error
 
     def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
         """Return the facts from the core's answer and the session."""

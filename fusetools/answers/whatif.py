@@ -43,16 +43,14 @@ def parse(settings: Sequence[str]) -> Change:
         name, _, value = setting.partition("=")
         if name not in values:
             why = f"it is none of {', '.join(values)}"
-            error = Error(f"{name or setting!r} cannot be changed in a replay", why, example)
-            error.instead = setting, "threads=8"
-            raise error
+            what = f"{name or setting!r} cannot be changed in a replay"
+            raise Error(what, why, example, instead=(setting, "threads=8"))
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
             raise Error(f"{setting} has no number", f"{name}=NUMBER is needed", example)
         number = float(value)
         if name in _COUNTS and not (number.is_integer() and 1 <= number <= _MOST):
-            error = Error(f"{setting} is no number of {_COUNTS[name]}", f"1 to {_MOST:,}", example)
-            error.instead = setting, f"{name}=8"
-            raise error
+            what = f"{setting} is no number of {_COUNTS[name]}"
+            raise Error(what, f"1 to {_MOST:,}", example, instead=(setting, f"{name}=8"))
         if not 0 < number <= _MAX_SECONDS:
             raise Error(f"{setting} is no number of seconds", "a number above 0 is needed", example)
         values[name] = int(number) if name in _COUNTS else round(number * 1e9)

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import IO, Any
 
 import click
@@ -180,14 +179,16 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            similar = get_close_matches(args[0], COMMANDS)
-            if not similar:
+            from fusetools.patterns import similar
+
+            names = similar(args[0], COMMANDS)
+            if not names:
                 raise
             raise Failure(
                 Error(
                     f"there is no command {args[0]!r}",
-                    f"similar commands: {', '.join(similar)}",
-                    shlex.join(["fusetools", similar[0], *args[1:]]),
+                    f"similar commands: {', '.join(names)}",
+                    shlex.join(["fusetools", names[0], *args[1:]]),
                 ),
                 USAGE,
             ) from error
@@ -260,11 +261,12 @@ def _usage(error: click.UsageError, words: list[str]) -> click.ClickException:
     why = " ".join(["usage:", path, *error.ctx.command.collect_usage_pieces(error.ctx)])
     if isinstance(error, click.NoSuchOption):
         what, why = f"{path} has no option {error.option_name}", ""
-        similar = get_close_matches(error.option_name, error.possibilities or ())
-        if similar:
-            name = error.option_name
-            fixed = [similar[0] + w[len(name) :] if w.split("=")[0] == name else w for w in words]
-            why, fix = f"similar: {', '.join(similar)}", shlex.join(["fusetools", *fixed])
+        from fusetools.patterns import similar
+
+        name = error.option_name
+        if options := similar(name, error.possibilities or ()):
+            fixed = [options[0] + w[len(name) :] if w.split("=")[0] == name else w for w in words]
+            why, fix = f"similar: {', '.join(options)}", shlex.join(["fusetools", *fixed])
     return Failure(Error(what, why, fix), USAGE)
 
 

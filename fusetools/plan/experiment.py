@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
@@ -16,15 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
+from fusetools.configured import files, tomllib
 from fusetools.errors import Error
 from fusetools.figures import BYTES, binary
 from fusetools.host.files import read_input
 from fusetools.plan.options import LimitedOptions, Options, Workload
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 MOUNT = "mount"  # {mount}: the first traced mount
 
@@ -415,9 +409,7 @@ def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 def ready() -> dict[str, Path]:
     """Return the experiments that come with fusetools, by name."""
-    package = importlib.import_module("fusetools.configs.experiments")
-    files = sorted(path for folder in package.__path__ for path in Path(folder).glob("*.toml"))
-    return {path.stem: path for path in files}
+    return {path.stem: path for path in files("experiments")}
 
 
 def about(path: Path) -> str:

@@ -7,17 +7,15 @@ Why perf records the kprobes, and why there are no fprobe events: docs/design/ke
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
+from fusetools.configured import files, tomllib
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.plan.capabilities import installs
@@ -33,11 +31,6 @@ from fusetools.plan.filters import (
 )
 from fusetools.plan.registers import fetch
 from fusetools.reasons import Code, Reason
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -133,9 +126,8 @@ class _Config(TypedDict, total=False):
 
 @cache
 def _config(name: str) -> _Config:
-    package = importlib.import_module("fusetools.configs.kernel")
-    text = (Path(package.__path__[0]) / f"{name}.toml").read_text(encoding="utf-8")
-    return cast(_Config, tomllib.loads(text))
+    (file,) = (file for file in files("kernel") if file.stem == name)
+    return cast(_Config, tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 def plan(

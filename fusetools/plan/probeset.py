@@ -37,23 +37,17 @@ function's Nth argument, whatever the architecture.
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fusetools.configured import files, tomllib
 from fusetools.core import OPERATIONS
 from fusetools.errors import Error
 from fusetools.host.asuser import Rights, read_input
 from fusetools.plan.registers import ARGUMENT
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 GENERIC = "libfuse"  # for daemons that no other set matches
 
@@ -118,9 +112,7 @@ class ProbeSet:
 def builtin() -> tuple[ProbeSet, ...]:
     """Return the sets that come with fusetools, in the order in which they are tried: sets for a
     library, the generic set, sets for the daemon's own program."""
-    package = importlib.import_module("fusetools.configs.fs")
-    files = sorted(Path(package.__path__[0]).glob("*.toml"))
-    sets = [parse(file.read_text("utf-8"), str(file)) for file in files]
+    sets = [parse(file.read_text("utf-8"), str(file)) for file in files("fs")]
 
     def turn(probe_set: ProbeSet) -> tuple[bool, bool]:
         return all(group.library is None for group in probe_set.groups), probe_set.name == GENERIC

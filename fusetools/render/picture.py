@@ -29,9 +29,8 @@ def picture(
     file = ".folded" if path == "-" else path
     if not file.endswith(flame.SUFFIXES):
         why = f"its name must end in {flame.FORMATS}"
-        error = Error(f"cannot draw {path}", why, "-o flame.html")
-        error.instead = path, str(Path(path).with_suffix(".html"))
-        raise error
+        drawn = str(Path(path).with_suffix(".html"))
+        raise Error(f"cannot draw {path}", why, "-o flame.html", instead=(path, drawn))
     # The tracer's own functions differ by what was recorded, not by what ran.
     after = flame.Folded(shown.untraced() if earlier else shown.stacks, shown.unit)
     # A caller may have left stacks out.

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     ("__init__",),
     ("flame",),  # knows nothing of the rest
-    ("errors", "names", "printable", "figures", "starts"),
+    ("configured", "errors", "names", "printable", "figures", "starts"),
     ("patterns",),
     ("core", "csvfile", "extras", "reasons"),
     ("host",),
