@@ -17,12 +17,13 @@ from fixtures import Invoke
 import fusetools
 from fusetools import core
 from fusetools.answers.filters import Filters
+from fusetools.answers.fixes import daemons
 from fusetools.answers.rules import ALL, rules
 from fusetools.answers.why import _UNANSWERED, RULES
-from fusetools.host.limits import unlimited
+from fusetools.host.limits import CHANGES, change, unlimited
 from fusetools.reasons import Code, Reason, Value
 from fusetools.render.text.stages import render as stages_text
-from fusetools.render.text.why import first, render
+from fusetools.render.text.why import COMMAND, first, render
 from fusetools.results.compare import Compared, Figures, Group, Measure
 from fusetools.results.diff import Difference, Differences, Side
 from fusetools.results.facts import Facts
@@ -608,38 +609,41 @@ def test_a_quota_explains_the_time_that_it_stopped_the_daemon(rule: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("priority", "command"),
+    ("priority", "weighed", "command"),
     [
-        ("nice 19", "renice -n 0 -p $(ls /proc/4711/task)"),
-        ("SCHED_IDLE", "chrt --all-tasks --other -p 0 4711"),
-        ("", ""),
+        ("nice 19", "", "renice -n 0 -p $(ls /proc/4711/task)"),
+        ("SCHED_IDLE", "", "chrt --all-tasks --other -p 0 4711"),
+        ("", "nice", "renice -n -10 -p $(ls /proc/4711/task)"),
+        (
+            "",
+            "autogroup",
+            "echo -10 > /proc/4711/autogroup; renice -n -10 -p $(ls /proc/4711/task)",
+        ),
+        ("", "cgroup", ""),
+        ("", "", ""),
     ],
 )
-def test_a_daemon_that_yields_to_others(rule: Any, priority: str, command: str) -> None:
-    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, priority=priority)
-    MOUNTS.append((mount,))
-    taken = cause("daemon_cpu", 300 * MS, pid=OTHER, connection=45)
-    reason = rule(causes=[taken]).findings[0].reason
-    assert (reason.code, reason.fix) == (Code.CPU_TAKEN, command)
-    assert reason.text.endswith(f"; the daemon runs with {priority}") == bool(priority)
-
-
-@pytest.mark.parametrize(
-    ("weighed", "command"),
-    [
-        ("nice", "renice -n -10 -p $(ls /proc/4711/task)"),
-        ("autogroup", "echo -10 > /proc/4711/autogroup; renice -n -10 -p $(ls /proc/4711/task)"),
-        ("cgroup", ""),
-        ("", ""),
-    ],
-)
-def test_a_daemon_may_run_before_others(rule: Any, weighed: str, command: str) -> None:
-    mount = fusetools.session.TracedMount("/mnt", 45, daemon_pid=DAEMON, weighed_by=weighed)
+def test_a_daemon_beside_other_programs(
+    rule: Any, priority: str, weighed: str, command: str
+) -> None:
+    mount = fusetools.session.TracedMount(
+        "/mnt", 45, daemon_pid=DAEMON, priority=priority, weighed_by=weighed
+    )
     MOUNTS.append((mount,))
     taken = cause("daemon_cpu", 300 * MS, pid=OTHER, connection=45)
     found = rule(causes=[taken])
-    assert found.findings[0].reason.fix == command
+    reason = found.findings[0].reason
+    assert (reason.code, reason.fix) == (Code.CPU_TAKEN, command)
+    assert reason.text.endswith(f"; the daemon runs with {priority}") == bool(priority)
     assert not command or f"fix: {command}\n" in render(found)  # in one line: users copy it
+
+
+def test_a_fix_is_one_line_if_it_is_a_command() -> None:
+    commands = [change(name, 45) for name in CHANGES if name != "max_read"]
+    assert all(COMMAND.match(command) for command in [*commands, unlimited("/sys/fs/cgroup/a")])
+    words = [text for table in daemons().values() for text in table.values()]
+    words.append(change("max_read", 45))
+    assert not [text for text in words if COMMAND.match(text)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.why import Finding, Why
 
-_COMMAND = re.compile("(chrt|echo|fusetools|kill|renice|sysctl|ulimit|umount|mount -[a-z]) ")
+# A fix that is a command: of fusetools or sysctl, with an option or a negative number first, or
+# writing into a file. Other fixes are words.
+COMMAND = re.compile("(fusetools|sysctl) |\\S+ -|.* > ")
 # Share of the recording below which all waits together are worth a remark: its time goes elsewhere.
 SMALL = 0.2
 
@@ -120,6 +122,6 @@ def _finding(number: str, finding: Finding) -> list[str]:
     for fix in finding.reason.fix.splitlines():
         line = f"fix: {printable(fix)}"
         # Users copy commands. A change of the mount or of the daemon has words.
-        whole = _COMMAND.match(fix) is not None
+        whole = COMMAND.match(fix) is not None
         output += [Whole(indent + line)] if whole else prose(line, indent, f"{indent}  ")
     return [*output, Whole(f"{indent}more: {printable(finding.more)}")]
