@@ -65,8 +65,9 @@ _WOULD_WAIT = {"EAGAIN": ("read", "write", "setlk", "setlkw")}
 # more (fs/fuse/xattr.c, no_getxattr and no_listxattr).
 _NO_ATTRIBUTE = (errno.ENODATA, errno.EOPNOTSUPP)
 _ATTRIBUTES = ("getxattr", "listxattr")
-# Changes that save requests; configs/fixes has those of caches.
-# Lets the kernel remember that a file has no security.capability: SB_NOSEC (fs/fuse/inode.c).
+_ASKED = ("again", "needed")  # classes of questions
+# Changes that save requests; configs/fixes has those of caches. The first one lets the kernel
+# remember that a file has no security.capability: SB_NOSEC (fs/fuse/inode.c).
 _KILLPRIV = "let the daemon remove capabilities: FUSE_HANDLE_KILLPRIV_V2 (Linux 5.11)"
 _LARGER = {
     "read": "read larger blocks, or through the page cache (without O_DIRECT and direct_io)",
@@ -82,16 +83,16 @@ def why(source: Source, filters: Filters) -> Why:
     """Return the findings of a recording."""
     digest = _digest(source, filters)
     facts = digest.facts
-    # Rules note in the digest what they take.
     found = sorted(_findings(digest), key=lambda f: (_rank(f), -f.time_ns, f.reason.code.value))
+    usual = digest.usual()  # without what findings took
     return Why(
         findings=tuple(found[:MOST]),
         requests=digest.requests,
         waited_ns=digest.total,
         longest_ns=digest.longest_ns,
-        ordinary_share=digest.share(sum(usual.time_ns for usual in digest.usual)),
+        ordinary_share=digest.share(sum(row.time_ns for row in usual)),
         unknown_share=digest.share(_unexplained(digest, found)),
-        usual=tuple(u for u in digest.usual[:_FEW] if u.share >= threshold("all", "least_share")),
+        usual=tuple(row for row in usual[:_FEW] if row.share >= threshold("all", "least_share")),
         looked=tuple(code.value for codes, _ in RULES for code in codes),
         unknown=tuple(_unknown(digest, found)),
         facts=facts,
@@ -330,7 +331,6 @@ class Digest:
         for operation, part in rows:
             self.taken[operation] += ns * part // whole
 
-    @property
     def usual(self) -> list[Usual]:
         """Time that requests take anywhere and that no finding has, by operation, most first."""
         by: Counter[str] = Counter()
@@ -613,26 +613,29 @@ class Digest:
 
     def left(self, operation: str) -> int:
         """Return the time of an operation's requests, small ones apart, that no finding has yet."""
-        whole = sum(self.needless(name, [operation])[1] for name in ("again", "needed"))
+        whole = sum(self.needless(name, [operation])[1] for name in _ASKED)
         return max(whole - self.taken[operation], 0)
 
     def place_of_class(self, name: str, operations: Sequence[str]) -> Place:
-        return self.place(
-            (operation, node, n, ns, ns)
-            for kind, operation, node, n, ns in self.answer["class_places"]
-            if kind == name and operation in operations
-        )
+        return self.place((*row, row[3]) for row in self._places_of_class(name, operations))
 
     def mount_of_class(self, name: str, operations: Sequence[str]) -> TracedMount | None:
         """Return the mount with most of the time of a class's requests, None if unknown."""
-        by: Counter[int | None] = Counter()
-        for kind, operation, node, _, ns in self.answer["class_places"]:
-            if kind == name and operation in operations:
-                by[self.answer["nodes"][node][0]] += ns
         mounts = self.source.session.mounts
-        if not by or len(mounts) == 1:
-            return mounts[0] if len(mounts) == 1 else None
-        return self.mount_of(by.most_common(1)[0][0])
+        if len(mounts) == 1:
+            return mounts[0]
+        by: Counter[int | None] = Counter()
+        for _, node, _, ns in self._places_of_class(name, operations):
+            by[self.answer["nodes"][node][0]] += ns
+        return self.mount_of(by.most_common(1)[0][0]) if by else None
+
+    def _places_of_class(
+        self, name: str, operations: Sequence[str]
+    ) -> Iterator[tuple[str, int, int, int]]:
+        """Yield operation, file, number and time of a class's requests."""
+        for kind, operation, node, n, ns in self.answer["class_places"]:
+            if kind == name and operation in operations:
+                yield operation, node, n, ns
 
     def callers_of_class(self, name: str, operations: Sequence[str]) -> tuple[Caller, ...]:
         return self.callers(self.rows_of_class(name, operations))
@@ -1315,8 +1318,7 @@ def _attributes_absent(digest: Digest) -> Iterator[Finding]:
         if not digest.counts(code, ns):
             continue
         digest.take(ns, [(operation, 1)])
-        kinds = ("again", "needed")
-        callers = [row for kind in kinds for row in digest.rows_of_class(kind, [operation])]
+        callers = [row for kind in _ASKED for row in digest.rows_of_class(kind, [operation])]
         yield _finding(
             digest,
             code,
@@ -1528,7 +1530,7 @@ def _disconnected(digest: Digest) -> Iterator[Finding]:
 
 
 class End(NamedTuple):
-    """How and when a daemon ended: subject and figures of a reason."""
+    """A daemon's end: how and when, as subject and figures of a reason."""
 
     subject: dict[str, Value]
     figures: dict[str, int | float]

@@ -241,7 +241,6 @@ class Recording:
     def _start(self, recorders: Recorders, group: str | None) -> None:
         """Start perf and ftrace. ``group``: the workload's cgroup."""
         job, data = self.job, recorders.perfs.raw.name
-        since, pids = self.callers.since, self._memory_of()
         if self.buffer:
             recorders.room = Sizes(self.buffer, 0)
 
@@ -253,11 +252,10 @@ class Recording:
         def task_line(perf: Tool, fifos: tuple[str, str]) -> list[str]:
             assert recorders.perfs.raw_tasks is not None
             name, room, threads = recorders.perfs.raw_tasks.name, recorders.room, recorders.threads
-            alive = [pid for pid in pids if started(pid) is not None]
-            argv = line_per_task(job.plan, perf, name, fifos, room, alive, threads)
+            argv = line_per_task(job.plan, perf, name, fifos, room, self._memory_of(), threads)
             return overwriting(argv) if self.buffer else argv
 
-        recorders.start(line, task_line, since, self.costs, self.callers.pids)
+        recorders.start(line, task_line, self.callers.since, self.costs, self.callers.pids)
 
     def _measure(self, costs: Costs, recorders: Recorders, event_cost: float | None) -> None:
         """Measure what probes and events cost."""

@@ -1,5 +1,5 @@
-"""How often a CPU quota stopped a process's cgroups, and what sets its share of a CPU: what its
-'waiting for CPU' may mean.
+"""CPU quotas of a process's cgroups, and what sets its share of a CPU: what its 'waiting for CPU'
+may mean.
 
 A quota may stand in any cgroup above a process. In both versions cpu.stat has nr_throttled, and
 throttled_usec in version 2, throttled_time (ns) in version 1 (kernel's Documentation/admin-guide/

@@ -284,21 +284,29 @@ def fuse2fs(place: Place) -> subprocess.Popen[bytes]:
     return place.serve("fuse2fs", "-f", "-o", "rw,fakeroot", image, place.mount)
 
 
-@file_system("gocryptfs", "bindfs", direct=False, sleeps=IN_GO)
-def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
+def encrypt(place: Place, plain: Path, data: Path) -> list[Word]:
+    """Make a gocryptfs of these files in ``data``. Return the command that serves it, without its
+    folders."""
     password = place.folder / "password"
     password.write_text("no secret\n")
-    plain = place.source.rename(place.folder / "plain")
-    place.source.mkdir()
-    initialise: list[Word] = ["-init", "-plaintextnames", "-scryptn", "10", "-passfile", password]
-    run("gocryptfs", "-q", *initialise, place.source)
-    filling = place.serve("gocryptfs", "-fg", "-passfile", password, place.source, place.mount)
+    data.mkdir()
+    run(
+        "gocryptfs", "-q", "-init", "-plaintextnames", "-scryptn", "10", "-passfile", password, data
+    )
+    serving: list[Word] = ["gocryptfs", "-fg", "-passfile", password]
+    filling = place.serve(*serving, data, place.mount)
     run("cp", "-a", *plain.iterdir(), place.mount)
     run("umount", place.mount)
     place.mounted.remove(place.mount)
     filling.wait(10)
+    return serving
+
+
+@file_system("gocryptfs", "bindfs", direct=False, sleeps=IN_GO)
+def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
+    serving = encrypt(place, place.source.rename(place.folder / "plain"), place.source)
     place.slow_below()
-    return place.serve("gocryptfs", "-fg", "-passfile", password, place.source, place.mount)
+    return place.serve(*serving, place.source, place.mount)
 
 
 @file_system(

@@ -40,17 +40,8 @@ def overlay(place: Place, *options: str) -> list[Word]:
 
 
 def encrypted(place: Place, *options: str) -> list[Word]:
-    password, data = place.folder / "password", place.folder / "encrypted"
-    command: list[Word] = ["gocryptfs", "-fg", "-passfile", password, *options, data, place.mount]
-    if not data.exists():
-        password.write_text("no secret\n")
-        data.mkdir()
-        how = ("-plaintextnames", "-scryptn", "10", "-passfile", password)
-        catalogue.run("gocryptfs", "-q", "-init", *how, data)
-        place.serve("gocryptfs", "-fg", "-passfile", password, data, place.mount)
-        catalogue.run("cp", "-a", *place.source.iterdir(), place.mount)
-        place.clean()
-    return command
+    data = place.folder / f"encrypted{len(options)}"
+    return [*catalogue.encrypt(place, place.source, data), *options, data, place.mount]
 
 
 def archive(place: Place, *options: str) -> list[Word]:
