@@ -183,6 +183,8 @@ def fly(
                         armed(job.plan, found, flight.recorders.room.buffer, flight.holds)
                         if not (why := flight.watch()):
                             return
+            if job.outcome.interrupted:  # a signal arrived while the recording was removed
+                return
             if why:
                 warn(f"{why}: the flight recorder begins anew")
             kept = replace(kept, buffer=flight.larger or kept.buffer)

@@ -226,7 +226,8 @@ def measure(
         waiting.until_mounted(options.mounts, warn)
         with streaming(options, arguments) as stream:
             new = _Measuring(stream, totals).run(began, changed)
-        if not new:
+        # A signal may also arrive while the stream's probes are removed.
+        if not new or stream.job.outcome.interrupted:
             return
         warn(f"{', '.join(new)} is mounted now: measuring begins anew")
 

@@ -142,14 +142,15 @@ def _wait(
 ) -> None:
     """Wait until each is on a FUSE mount. From ``tell`` on, raise Interrupted if a signal comes,
     which the workload gets, too. Raise Error if the workload has ended."""
-    with held_signals(Outcome()), Path("/proc/self/mountinfo").open("rb") as own:
+    outcome = Outcome()
+    with held_signals(outcome), Path("/proc/self/mountinfo").open("rb") as own:
         tell()
         changes = select.poll()
         changes.register(own, select.POLLERR | select.POLLPRI)
         if before:
             changes.register(before.descriptor, select.POLLIN)
         looked, changed = time.monotonic(), True  # changes after open() are reported once
-        while True:
+        while not _pass_on(arrived(0), workload):
             if changed or time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
                 if not _absent(paths):
@@ -166,12 +167,14 @@ def _wait(
                 )
                 error.status = workload.exit_status or 1
                 raise error
-            if _pass_on(arrived(0), workload):
-                raise Interrupted("interrupted before anything was mounted")
             came = [descriptor for descriptor, _ in changes.poll(STEP * 1000)]
             changed = own.fileno() in came
             if before:
                 before.take()
+        else:
+            outcome.interrupted = True
+    if outcome.interrupted:  # also by a signal since the last look
+        raise Interrupted("interrupted before anything was mounted")
 
 
 def _until_served() -> None:

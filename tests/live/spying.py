@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from mounts import end_with_the_test, mount_entry, wait_until
 from recording import COMMAND
 
@@ -238,6 +239,9 @@ class Spy:
             try:
                 self._steer(case, process, place)
                 status = process.wait(60)
+            except subprocess.TimeoutExpired:
+                log.seek(0)
+                pytest.fail(f"it did not end, and said: {log.read()}")
             finally:
                 if process.poll() is None:
                     for pid in [*_below(process.pid), process.pid]:

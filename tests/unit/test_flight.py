@@ -40,6 +40,7 @@ from fusetools.record.perf import overwriting
 from fusetools.record.state import Removed
 from fusetools.record.workload import User
 from fusetools.results.flight import Written
+from fusetools.results.record import Outcome
 
 ROOT = Path(__file__).parents[2]
 
@@ -392,23 +393,29 @@ def test_buffers_fit_the_measured_rate(
 
 
 @pytest.mark.parametrize(
-    "fails, own, sizes, warned",
+    "fails, own, sizes, warned, signal",
     [
-        (False, None, [64, 128, 128], ["/mnt is mounted now: the flight recorder begins anew"]),
+        (False, None, [64, 128, 128], ["/mnt is mounted now: the flight recorder begins anew"], 0),
         (
             True,
             None,
             [64, 128, 64, 64],
             ["no larger buffers: x: full: the flight recorder beg", "/"],
+            0,
         ),
-        (False, 64 << 20, [64, 64], ["/mnt is mounted now: the flight recorder begins anew"]),
+        (False, 64 << 20, [64, 64], ["/mnt is mounted now: the flight recorder begins anew"], 0),
+        (False, None, [64], [], 1),
+        (False, None, [64, 128], [], 2),
     ],
 )
 def test_larger_buffers(
-    fails: bool, own: int | None, sizes: list[int], warned: list[str],
+    fails: bool, own: int | None, sizes: list[int], warned: list[str], signal: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It restarts with the measured size, once; with the old one where the kernel refuses it."""
+    """It restarts with the measured size, once; with the old one where the kernel refuses it.
+
+    ``signal``: the recording while whose removal a signal to end arrives; 0: none.
+    """
     watched, armed, said = iter(["/mnt is mounted now", ""]), list[int](), list[str]()
 
     class Recorder:
@@ -416,11 +423,12 @@ def test_larger_buffers(
 
         def __init__(self, job: SimpleNamespace, *_: object) -> None:
             self.room = SimpleNamespace(buffer=flight.buffer_of(job.options.flight, 2))
-            self.recorders = self
+            self.recorders, self.outcome = self, job.outcome
 
         def __enter__(self) -> None: ...
 
-        def __exit__(self, *_: object) -> None: ...
+        def __exit__(self, *_: object) -> None:
+            self.outcome.interrupted = len(armed) == signal
 
         def arm(self) -> None:
             armed.append(self.room.buffer >> 20)
@@ -444,7 +452,9 @@ def test_larger_buffers(
     monkeypatch.setattr("fusetools.record.waiting.until_mounted", lambda *_: None)
     monkeypatch.setattr(flight, "FlightRecorder", Recorder)
     monkeypatch.setattr(
-        flight, "Job", lambda _, options, *__: SimpleNamespace(options=options, plan=None)
+        flight,
+        "Job",
+        lambda _, options, *__: SimpleNamespace(options=options, plan=None, outcome=Outcome()),
     )
     options = Options(Flight(seconds=30, buffer=own))
     ignore = lambda *_: None  # noqa: E731
