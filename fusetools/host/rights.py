@@ -26,6 +26,16 @@ def limit_memory(memory: int, seconds: int | None = 60) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def hide_kernel_symbols() -> None:
+    """Keep the program that this child will run from the kernel's symbols (CAP_SYSLOG).
+
+    perf reads them three times at its start, 0.1 s of CPU time, unless they are hidden from it: so
+    they are where kptr_restrict is not 0, or perf_event_paranoid is above 1 (perf's
+    symbol__read_kptr_restrict, the kernel's kallsyms_show_value).
+    """
+    ctypes.CDLL(None).prctl(24, 34, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYSLOG
+
+
 def drop_to(user: int, group: int) -> None:
     """Drop all rights but those of that user. Raise OSError if that is impossible."""
     if os.geteuid() == 0:

@@ -13,6 +13,7 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.processes import until_ended
+from fusetools.host.rights import hide_kernel_symbols
 from fusetools.plan.capabilities import steerable
 from fusetools.plan.events import Event
 from fusetools.plan.filters import Filter, OfDaemons, OfWorkload, Open
@@ -256,6 +257,9 @@ _WARNINGS = (
     "file is not found in the buildid cache",
     "If some relocation was applied",
     "even with a suitable vmlinux",
+    "Couldn't record kernel reference relocation symbol",
+    "Symbol resolution may be skewed",
+    "Check /proc/kallsyms permission",
 )
 
 # The command that a perf without --control runs, which starts it when all events are on. It ends
@@ -274,6 +278,7 @@ class Perf(Program):
     gets a signal.
     """
 
+    symbols = True  # whether its file has to tell where the kernel's functions are
     noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", *_WARNINGS)
     again = 1.0  # while it begins a signal is lost at times: it was waited for until SIGTERM
 
@@ -292,7 +297,13 @@ class Perf(Program):
         if not self.steered:
             self._owed += 1  # that its events are on
             argv = [*argv, "--", "sh", "-c", _HELD, *self.fifos]
-        return super().start(argv, prepare, directory)
+
+        def limited() -> None:
+            prepare()
+            if not self.symbols:
+                hide_kernel_symbols()
+
+        return super().start(argv, limited, directory)
 
     def tell(self, word: str, seconds: float = 60.0) -> bool:
         """Send a command and wait for its answer. Return False if perf ended, did not answer or

@@ -33,14 +33,15 @@ class Perfs:
 
     def start(self, line: Line, task_line: Line | None) -> None:
         """Start them, with their events off. ``task_line``: of the second one."""
-        self.first = self._started(line)
+        self.first = self._started(line, True)
         if task_line and any(event.per_task for event in self.job.plan.events):
             self.raw_tasks = self.raw.with_name(TASKS)
-            self.second = self._started(task_line)
+            self.second = self._started(task_line, False)
 
-    def _started(self, line: Line) -> Perf:
+    def _started(self, line: Line, symbols: bool) -> Perf:
         assert self.job.facts.perf is not None
         perf = self.kind(self.job.folder(), steerable(self.job.facts.perf))
+        perf.symbols = perf.symbols and symbols
         self.job.run(perf, line(self.job.facts.perf, perf.fifos), self.raw.parent)
         return perf
 

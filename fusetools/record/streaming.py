@@ -40,6 +40,8 @@ PING = (5, 12)  # the perf that answers "ping"; an older one gets "enable" again
 class Piped(Perf):
     """A perf that writes to a pipe, which is emptied while it is waited for."""
 
+    symbols = False
+
     def __init__(self, directory: Path, steered: bool = True) -> None:
         super().__init__(directory, steered)
         self._pipe, self.stdout = os.pipe2(os.O_CLOEXEC)
