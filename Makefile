@@ -45,18 +45,27 @@ install-tests:
 
 build: $(VENV)/.built
 
-$(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
+# Install what setup.cfg says that fusetools needs, and what these of its extras need.
+install-extras = $(PY) -c 'import configparser, sys; p = configparser.ConfigParser(); p.read("setup.cfg"); \
+  print(p["options"]["install_requires"], *(p["options.extras_require"][name] for name in sys.argv[1:]))' $(1) \
+  | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
+
+$(VENV)/.needed: setup.cfg
+	@[ -x $(PY) ] || python3 -m venv $(VENV)
+	@$(call install-extras)
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.needed $(NATIVE) pyproject.toml
 	@tools/build.sh $(VENV)
 	@touch $@
 
-# Install what these extras of setup.cfg need, without building fusetools again.
-install-extras = $(PY) -c 'import configparser, sys; p = configparser.ConfigParser(); p.read("setup.cfg"); \
-  print(*(p["options.extras_require"][name] for name in sys.argv[1:]))' $(1) \
-  | $(PY) -m pip install --quiet --no-compile --requirement /dev/stdin
-
-$(VENV)/.tested: $(VENV)/.built setup.cfg
+# It does not wait for the build, which installs nothing but fusetools.
+$(VENV)/.extras: $(VENV)/.needed
 	@echo 'installing what fusetools is tested with into $(VENV)'
 	@$(call install-extras,test lint docs)
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.built $(VENV)/.extras
 	@touch $@
 
 # A guest shares this checkout, but cannot write into it.
@@ -93,11 +102,11 @@ NOTED := --failed=target/failed.txt
 # scheduler divides the CPUs among sessions first (autogroup, sched(7)): nice alone gave the rest half of them.
 # Second runs wait for the lock: they are alone. The output ends with all failures, also those of flaky tests.
 test: install-tests
-	@$(MAKE) --no-print-directory --jobs 2 samples compiled $(VENV)/.tested
+	@$(MAKE) --no-print-directory --jobs 3 samples compiled $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json target/flaky.json target/failed.txt
 	@echo 'the linters and the tests that need no kernel (target/pure.log) run beside those that record'
-	setsid sh -c '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec "$$@"' sh \
+	setsid sh -c '{ echo 10 >/proc/self/autogroup; } 2>/dev/null; exec "$$@"' sh \
 	    nice timeout --kill-after 2m $(LIMIT) flock --close target/pure.lock \
 	    $(MAKE) --no-print-directory test-pure >target/pure.log 2>&1 & pure=$$!; \
 	  trap 'kill -- -$$pure 2>/dev/null || true' EXIT; \
