@@ -163,7 +163,12 @@ def main() -> None:
 
     for found in pkgutil.iter_modules(fusetools.cli.__path__):
         importlib.import_module(f"fusetools.cli.{found.name}")
-    for name in ("answers.count", "record.session", "stuck.children"):
+    # Modules that its commands import only once they run
+    for name in (
+        *("answers.count", "configs.fs", "host.service", "record.before", "record.session"),
+        *("record.waiting", "render.text.count", "stuck.children"),
+        *("stuck.machine", "stuck.verdict", "stuck.waited"),
+    ):
         importlib.import_module(f"fusetools.{name}")
     from fusetools.record import costs
     from fusetools.stuck import children, machine

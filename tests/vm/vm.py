@@ -43,12 +43,14 @@ READY = b"vm-init: ready"
 LOCKUPS = (b"soft lockup", b"hard LOCKUP", b"detected stall")
 PATIENCE = 400.0  # limit in seconds of CPU time that a command may take
 WAITING = 700.0  # limit in seconds of a command; twice that is less than a test's limit
-NICE = 5  # of a guest, between what records on this host and the pure tests (Makefile)
+NICE = 10  # of a guest, between what records on this host and the pure tests (Makefile)
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 # CPU features that cost an emulator a quarter of its time, and that no test needs. A CPU with erms
 # copies at once what the emulator copies byte by byte.
 CPU = "max,la57=off,smap=off,smep=off,erms=off,fsrm=off,avx=off,avx2=off"
 UNHARDENED = "mitigations=off init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off"
+# Code at another address is translated again by the emulator: in each process, with random maps.
+TRANSLATED_ONCE = "norandmaps"
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse", "unix_diag")
 
 
@@ -482,7 +484,7 @@ def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
         # A guest is stuck after 120 s, not 20: a busy host may take a whole CPU from it for that
         # long.
         f"{arguments} quiet panic=-1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300"
-        f" {UNHARDENED} vmfolder={folder}",
+        f" {UNHARDENED} {TRANSLATED_ONCE} vmfolder={folder}",
         *(
             "-fsdev",
             f"local,id=root,path={kernel.root},security_model=none,readonly=on,multidevs=remap",
