@@ -19,6 +19,7 @@ from mounts import HANGS, wait_until
 from recording import Done, begin, record, session
 from sample import Mounter, SampleMount
 from script import events
+from variants import variants
 
 import fusetools
 from fusetools import Filters
@@ -166,7 +167,7 @@ def test_a_process_that_ends_at_once(sample_mount: Mounter, tmp_path: Path) -> N
         assert done.status == 0 or done.stderr.startswith(what), done.stderr
 
 
-@pytest.mark.parametrize("attach", [True, False])
+@pytest.mark.parametrize("attach", [True, *variants(False)])
 def test_attach_names_requests_that_already_wait(
     sample_mount: Mounter, tmp_path: Path, attach: bool
 ) -> None:

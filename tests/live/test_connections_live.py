@@ -60,15 +60,17 @@ def test_slow_names_the_server(mounted: tuple[Path, str], tmp_path: Path) -> Non
     slowest = fusetools.open(data).slowest("read")
     reads = slowest.requests
     waited = []
+    calls = set()
     for request in reads:
         assert request.meanwhile is not None
-        # Each caller asks the server, and waits for the thread that reads all answers, if the
-        # answer is not there already.
+        # Each worker asks the server, and waits for the thread that reads all answers, if the
+        # answer is not there already. On a busy host it may also wait for another worker's lock.
         assert request.meanwhile.peers == (address,)
         for helper in request.meanwhile.helpers[:1]:
             waited.append(request.unique)
-            assert helper.peers == (address,) and "read" in {call for call, *_ in helper.syscalls}
-    assert waited
+            assert helper.peers == (address,)
+            calls |= {call for call, *_ in helper.syscalls}
+    assert "read" in calls
     said = " ".join(run("slow", "read", "-n", len(reads), "-i", data).stdout.split())
     shown = [first for first, *_ in slowest.alike()]
     named = len(shown) + sum(first.unique in waited for first in shown)
