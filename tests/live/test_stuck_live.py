@@ -351,18 +351,6 @@ def test_a_killed_daemon_whose_device_another_process_holds(hang: Hang) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_mount_that_was_unmounted_under_its_callers(hang: Hang) -> None:
-    mount = hang("lost")
-    mount.call("one")
-    subprocess.run(["umount", "-l", mount.path], check=True)
-    time.sleep(LONG)
-    status, result = stuck()
-    assert status == 3
-    (found,) = [m for m in result["mounts"] if m["connection"] == mount.connection]
-    assert found["path"] == ""
-    assert [c["pid"] for c in found["callers"]] == [mount.callers[0].pid]
-
-
 def test_many_callers_and_threads(hang: Hang) -> None:
     """200 callers, and a daemon with more than 100 threads: all are listed."""
     mount = hang("condition")

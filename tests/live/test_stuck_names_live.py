@@ -1,6 +1,7 @@
 """fusetools stuck: callers whose paths do not show the mount.
 
-A mount is theirs if no other one has a request without a caller: these tests run alone.
+A mount is theirs if no other one has a request without a caller: these tests run alone, also
+without one that records nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import mounts
 import pytest
 from hanging import LONG, Hang, looked_at, stuck
 
@@ -19,6 +22,12 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 PYTHON = (sys.executable, "-c")
+
+
+@pytest.fixture(autouse=True)
+def nobody_mounts(alone: None) -> Iterator[None]:
+    with mounts.alone(records=False):
+        yield
 
 
 def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) -> None:
@@ -46,3 +55,15 @@ def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) 
         if not layered:
             subprocess.run(["umount", "-l", overlay], check=False)
         subprocess.run(["umount", "-l", bind], check=False)
+
+
+def test_a_mount_that_was_unmounted_under_its_callers(hang: Hang) -> None:
+    mount = hang("lost")
+    mount.call("one")
+    subprocess.run(["umount", "-l", mount.path], check=True)
+    time.sleep(LONG)
+    status, result = stuck()
+    assert status == 3
+    (found,) = [m for m in result["mounts"] if m["connection"] == mount.connection]
+    assert found["path"] == ""
+    assert [c["pid"] for c in found["callers"]] == [mount.callers[0].pid]
