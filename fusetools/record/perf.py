@@ -260,6 +260,7 @@ _WARNINGS = (
     "Couldn't record kernel reference relocation symbol",
     "Symbol resolution may be skewed",
     "Check /proc/kallsyms permission",
+    "Cannot read kernel map",
 )
 
 # The command that a perf without --control runs, which starts it when all events are on. It ends
