@@ -184,6 +184,8 @@ class Code(str, Enum):
     BACKGROUND_LIMIT = "background_limit"
     PAGES_AWAITED = "pages_awaited"
     INODE_LOCK = "inode_lock"
+    DIRECTORY_LOCK = "directory_lock"
+    ACCESS_PERMISSION = "access_permission"
     PASSTHROUGH_WAITS = "passthrough_waits"
     CALLERS_BLOCKED = "callers_blocked"
     FILE_LOCKS = "file_locks"
@@ -795,6 +797,10 @@ def _began(words: Words) -> str:
     return f" ({words['start_function']})" if "start_function" in words else ""
 
 
+def _in_syscall(words: Words) -> str:
+    return f" in {words['syscall']}" if "syscall" in words else ""
+
+
 def _by_helper(words: Words) -> str:
     """Return who waits: the daemon, or one of its threads for which the others wait."""
     if "helper" in words:
@@ -853,7 +859,7 @@ def _lock(words: Words) -> str:
     """Return the lock, what its holder does, and that more threads would not help."""
     taken = f", taken in {words['function']}{_part_of(words)}" if "function" in words else ""
     doing = _DOING.get(words.get("how", ""), "")
-    call = f" in {words['syscall']}" if doing and "syscall" in words else ""
+    call = _in_syscall(words) if doing else ""
     under = f" under {words['holder']}" if words.get("holder") else ""
     holder = f"; its holder{_began(words)} {doing}{call}{under}" if doing else ""
     lock = f"{words['daemon']} waits for one lock ({words['lock']}){taken}{holder}"
@@ -881,12 +887,11 @@ def _for_process(words: Words) -> str:
         other = f"{words['comm']} ({words.counted('processes', 'process', 'processes')})"
     else:
         other = "a child of its own"
-    call = f" in {words['syscall']}" if "syscall" in words else ""
-    return f"{_each(words)}; {_by_helper(words)} waits{call} for {other}"
+    return f"{_each(words)}; {_by_helper(words)} waits{_in_syscall(words)} for {other}"
 
 
 def _in_call(words: Words) -> str:
-    call = f" in {words['syscall']}" if "syscall" in words else ""
+    call = _in_syscall(words)
     lock = " for a lock in the kernel" if words.get("how") == "kernel_lock" else ""
     return f"{_each(words)}; {_by_helper(words)} waits{call}{lock}{_under(words)}"
 
@@ -904,6 +909,11 @@ def _halted(words: Words) -> str:
 def _inode_lock(words: Words) -> str:
     """Return the lock, and the requests that its holders made."""
     text = f"{words['syscall']} waited for the lock of an inode, which another caller held"
+    if words.reason.code == Code.DIRECTORY_LOCK:
+        text = (
+            f"{words['syscall']} waited for other lookups and lists in the same directory, as the "
+            "mount allows one at a time (no FUSE_PARALLEL_DIROPS)"
+        )
     if "operation" in words:
         text += f"; meanwhile {words['operation']} took {words['mean_ns']} each"
     doing = _DOING.get(words.get("how", ""))
@@ -1400,7 +1410,7 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         _of_time,
         lambda words: (
             f"{_each(words)}; {words['daemon']} waits{_under(words, 'function')} for another of "
-            f"its threads{_began(words)}, which is on a CPU{_under(words, 'helper')}"
+            f"its threads{_began(words)}, which is on a CPU{_in_syscall(words)}"
         ),
     ),
     Code.DAEMON_HALTED: (
@@ -1455,6 +1465,12 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         "{syscall} waited for pages that others read or write",
     ),
     Code.INODE_LOCK: (_outside_of_requests, _inode_lock),
+    Code.DIRECTORY_LOCK: (_outside_of_requests, _inode_lock),
+    Code.ACCESS_PERMISSION: (
+        _outside_of_requests,
+        "{syscall} waited until a program had permitted the access (fanotify), such as a virus "
+        "scanner",
+    ),
     Code.PASSTHROUGH_WAITS: (
         _outside_of_requests,
         "{syscall} waited for the file below, which the kernel reads and writes itself, without "

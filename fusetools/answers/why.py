@@ -275,6 +275,7 @@ class Digest:
                     "ns": int(part * cause["ns"]),
                     "part": part,
                     "background": False,
+                    "operations": [(op, int(part * ns)) for op, ns in cause["operations"]],
                     "places": [(op, at, n, int(part * ns)) for op, at, n, ns in cause["places"]],
                     "callers": [(pid, n, int(own * ns)) for pid, n, ns in callers],
                 }
@@ -334,14 +335,20 @@ class Digest:
     def usual(self) -> list[Usual]:
         """Time that requests take anywhere and that no finding has, by operation, most first."""
         by: Counter[str] = Counter()
+        brought: set[str] = set()
         for cause in self.causes:
             own = cause["what"] in ("daemon_cpu", "caller_cpu") and not self.is_taken(cause)
             if own or cause["what"] in _ORDINARY:
                 by.update(dict(cause["operations"]))
+                if "part" in cause:
+                    brought.update(name for name, _ in cause["operations"])
         rows = []
+        asynchronous = dict(self.answer["asynchronous"])
         for operation, ns in by.items():
             left = max(ns - self.taken[operation], 0)
             requests = self.operations.get(operation, (0, 0, 0))[0]
+            if operation in brought:
+                requests += asynchronous.get(operation, (0, 0, 0))[0]
             rows.append(Usual(operation, requests, left, self.share(left)))
         return sorted(rows, key=lambda row: (-row.time_ns, row.operation))
 
@@ -693,11 +700,20 @@ _OUTSIDE = {
     "dirty_throttling": Code.DIRTY_THROTTLING,
     "page": Code.PAGES_AWAITED,
     "inode_lock": Code.INODE_LOCK,
+    "directory_lock": Code.DIRECTORY_LOCK,
+    "permission": Code.ACCESS_PERMISSION,
     "passthrough": Code.PASSTHROUGH_WAITS,
     "other": Code.CALLERS_BLOCKED,
     "blocked": Code.CALLERS_BLOCKED,
 }
 
+# Changes of the daemon, and of another program
+_FIXES_OUTSIDE = {
+    Code.DIRECTORY_LOCK: "let the daemon allow parallel ones: FUSE_CAP_PARALLEL_DIROPS in init "
+    "(libfuse), FUSE_PARALLEL_DIROPS",
+    Code.ACCESS_PERMISSION: "exempt the mount there; who it is: grep -l fanotify "
+    "/proc/[0-9]*/fdinfo/*",
+}
 _LOCKING = ("flock", "fcntl")  # system calls that wait for other callers' locks of a file
 
 # Sleeps of the daemon
@@ -760,6 +776,8 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             figures["lock_share"] = group.ns / (digest.worked(connection) or 1)
         elif most["helper"]:
             subject["helper"] = last
+        if code == Code.DAEMON_THREAD_BUSY:  # its stack is of the end, which says little
+            subject.pop("helper", None)
         if most["helper"] and (start := start_of_frames(most["last"])):
             subject["start_function"] = start
         if code == Code.SLOW_SERVER:
@@ -1013,9 +1031,9 @@ def _outside(digest: Digest) -> Iterator[Finding]:
         if mount is not None:
             subject["path"] = mount.path
         figures: dict[str, int | float] = {"calls": sum(c["requests"] for c in causes)}
-        if code == Code.INODE_LOCK:
+        if code in (Code.INODE_LOCK, Code.DIRECTORY_LOCK):
             _holders(digest, most, subject, figures)
-        fix = ""
+        fix = _FIXES_OUTSIDE.get(code, "")
         if code == Code.DIRTY_THROTTLING and connection is not None:
             fix = f"echo 100 > /sys/class/bdi/{device(connection)}/max_ratio   # 1 for FUSE"
         if code == Code.BACKGROUND_LIMIT and mount is not None and connection is not None:
@@ -1227,6 +1245,10 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
             names.append(f"{below}/{os.path.basename(name)}" if below else name)
     place = digest.place_of_class("negative", ["lookup"])
     digest.take(ns, [("lookup", 1)])
+    # A timeout does not help where each name is asked once.
+    saved = row["saved"][0] / row["requests"]
+    helps = saved >= threshold("all", "least_share")
+    mount = digest.mount_of_class("negative", ["lookup"])
     yield _finding(
         digest,
         code,
@@ -1237,11 +1259,11 @@ def _negative_lookups(digest: Digest) -> Iterator[Finding]:
             "requests": row["requests"],
             "distinct": row["keys"],
             "times": round(row["requests"] / max(row["keys"], 1), 1),
-            "saved_share": row["saved"][0] / row["requests"],
+            "saved_share": saved,
             "timeout_ns": 1_000_000_000,
         },
         callers=digest.callers_of_class("negative", ["lookup"]),
-        fix=advice("negative", digest.mount_of_class("negative", ["lookup"])),
+        fix=advice("negative", mount) if helps else "",
         more=digest.command("errors", "lookup"),
     )
 

@@ -123,6 +123,9 @@ class MountCalls:
     - "dirty_throttling": waited as too much of the page cache was dirty (balance_dirty_pages);
     - "page": waited for a page: its lock, or its read or write;
     - "inode_lock": waited for the lock of an inode, or for a lookup of the same name;
+    - "directory_lock": waited until no other lookup or list was under way in the directory, on a
+      mount that does not allow parallel ones (FUSE_PARALLEL_DIROPS);
+    - "permission": waited for a program that permits accesses (fanotify's permission events);
     - "passthrough": waited for the file below, which the kernel itself reads or writes for the
       daemon (FOPEN_PASSTHROUGH);
     - "other": waited for something else;

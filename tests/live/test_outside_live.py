@@ -40,7 +40,8 @@ def held(recording: fusetools.Recording, graph: bool = True) -> None:
         name: ns - sum(sum(c.outside_ns.values()) for c in most if c.syscall == name)
         for name, ns in rest.items()
     }
-    blocked = ("dirty_throttling", "page", "inode_lock", "passthrough", "other", "blocked")
+    locks = ("inode_lock", "directory_lock", "permission")
+    blocked = ("dirty_throttling", "page", *locks, "passthrough", "other", "blocked")
     ns = sum(c.outside_ns.get(kind, 0) for c in stages.calls for kind in blocked)
     # A graph decides at the end of each wait, before later waits in the same call show more.
     assert not graph or recording.stacks("off-cpu").outside.total_ns == ns

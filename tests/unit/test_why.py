@@ -62,7 +62,8 @@ def test_each_ns_has_one_cause() -> None:
     both = recording.stages()
     stages = both.operations
     result = recording.why()
-    asleep = ("dirty_throttling", "page", "inode_lock", "passthrough", "other", "blocked")
+    locks = ("inode_lock", "directory_lock", "permission")
+    asleep = ("dirty_throttling", "page", *locks, "passthrough", "other", "blocked")
     outside = sum(call.outside_ns.get(kind, 0) for call in both.calls for kind in asleep)
     assert result.waited_ns == sum(o.total_ns for o in stages if o.waits) + outside
     assert result.requests == sum(o.timed for o in stages if o.waits)
@@ -664,6 +665,8 @@ def test_a_quota_is_removed_by_the_file_of_its_version(cgroup: str, command: str
     [
         ("dirty_throttling", "dirty_throttling"),
         ("inode_lock", "inode_lock"),
+        ("directory_lock", "directory_lock"),
+        ("permission", "access_permission"),
         ("page", "pages_awaited"),
         ("passthrough", "passthrough_waits"),
         ("other", "callers_blocked"),
@@ -683,6 +686,23 @@ def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
     result = rule(causes=[page, sleep, work, cause("passing", 200 * MS)])
     assert codes(result) == ["slow_server"]
     assert result.findings[0].time_ns == 600 * MS  # 3/4 of the reads' time
+
+
+def test_the_usual_work_of_reads_in_the_background_counts_once(rule: Any) -> None:
+    page = cause("outside", 100 * MS, how="page", syscall="read", places=[])
+    work = cause("passing", 900 * MS, background=True)
+    sums = (150, 900 * MS, 0)
+    result = rule(causes=[page, work, cause("passing", 900 * MS)], asynchronous=[("read", sums)])
+    assert result.ordinary_share == 1.0
+    (usual,) = result.usual
+    assert (usual.time_ns, usual.requests) == (1000 * MS, 1150)
+
+
+def test_a_thread_on_a_cpu_is_named_with_its_system_call(rule: Any) -> None:
+    busy = cause("slept", 900 * MS, how="on_cpu", syscall="clone", helper=True)
+    assert "which is on a CPU in clone" in rule(causes=[busy]).findings[0].reason.text
+    busy["syscall"] = None
+    assert rule(causes=[busy]).findings[0].reason.text.endswith("which is on a CPU")
 
 
 def test_a_read_in_the_background_counts_once_however_many_wait_for_it(rule: Any) -> None:
@@ -778,6 +798,10 @@ def test_negative_lookups(rule: Any) -> None:
     assert codes(result) == ["negative_lookups"]
     reason = result.findings[0].reason
     assert reason.figures["times"] == 3.0 and reason.subject["names"] == ("/dir/file/a",)
+    assert "negative_timeout" in reason.fix
+    # No timeout helps where each name is asked once.
+    parts["asked"] = [asked("lookup", 900, 890, 10, negative=True)]
+    assert rule(**parts).findings[0].reason.fix == ""
     parts["asked"] = [asked("lookup", 400, 300, 100, negative=True)]
     assert codes(rule(**parts)) == []
 

@@ -45,6 +45,8 @@ OUTSIDE = {
     "dirty_throttling": "dirty throttling",
     "page": "page",
     "inode_lock": "inode lock",
+    "directory_lock": "directory lock",
+    "permission": "permission (fanotify)",
     "passthrough": "file below (passthrough)",
     "other": "something else",
     "blocked": "blocked, not known for what",

@@ -188,7 +188,7 @@ pub struct Total {
 }
 
 /// Number of kinds in `OUTSIDE` in which the caller waits for something.
-const WAITS: usize = 6;
+const WAITS: usize = 8;
 
 /// Maximum number of causes, and of rows of each table; the rest has the row of its kind without details.
 const MOST_CAUSES: usize = 1 << 12;

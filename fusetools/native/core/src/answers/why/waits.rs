@@ -111,6 +111,7 @@ struct Call {
     third: u64,
     /// It has made a request to a FUSE mount.
     fuse: bool,
+    since: u64,
 }
 
 const NO_CALL: Call = Call {
@@ -119,6 +120,7 @@ const NO_CALL: Call = Call {
     second: ABSENT,
     third: ABSENT,
     fuse: false,
+    since: 0,
 };
 
 const NO_NOTE: Note = Note {
@@ -183,6 +185,8 @@ struct Task {
     /// It is off the CPU, in `Threads::off`.
     is_off: bool,
     waits: VecDeque<Done>,
+    /// Thread that woke it up last, and the system call in which that was.
+    waker: (i32, Call),
 }
 
 pub(super) struct Threads {
@@ -239,6 +243,7 @@ impl Tasks {
                 followed: false,
                 is_off: false,
                 waits: VecDeque::new(),
+                waker: (0, NO_CALL),
             })
         }))
     }
@@ -403,6 +408,7 @@ impl Threads {
                         second: ev.v[3],
                         third: ev.v[2],
                         fuse: false,
+                        since: ev.time,
                     };
                 }
             }
@@ -431,7 +437,7 @@ impl Threads {
                 if !task.followed && !serves {
                     return;
                 }
-                let asks = || self.tasks.get(ev.tid).is_some_and(|task| task.call.fuse);
+                let call = self.tasks.get(ev.tid).map_or(NO_CALL, |task| task.call);
                 let waker = Waker {
                     time: ev.time,
                     pid: ev.pid,
@@ -439,11 +445,14 @@ impl Threads {
                     stack: ev.v[3],
                     why: match interrupt {
                         true => Why::Interrupt,
-                        false if serves && asks() => Why::Request,
+                        false if serves && call.fuse => Why::Request,
                         false => Why::Task,
                     },
                 };
                 self.off.wake(woken, waker);
+                if let Some(task) = self.tasks.get_mut(woken) {
+                    task.waker = (ev.tid, call);
+                }
             }
             _ => {}
         }
@@ -643,6 +652,12 @@ impl Threads {
                 .filter(|_| halted.is_none())
             {
                 (cause, last) = (of, at);
+                let waker_in = self.tasks.get(wait.tid).map(|task| task.waker);
+                let (tid, call) = waker_in.unwrap_or((0, NO_CALL));
+                let whole = call.since <= wait.from + (woken - wait.from) / 2;
+                if cause.how == How::OnCpu && !cause.helper && tid == waker.tid && whole {
+                    cause.syscall = call.number;
+                }
                 if of.what == What::Slept {
                     cause.helper = true;
                     if lock == ABSENT {
@@ -665,8 +680,8 @@ impl Threads {
         }
     }
 
-    /// Return the activity of a thread for most of a span, and its stack at that time. None: several activities, or
-    /// unknown. Only the end of the span counts in which the thread had a request and held the `lock`.
+    /// Return the activity of a thread for most of a span, and its stack at that time; on a CPU, that of its last wait,
+    /// which shows where it began. None: several activities, or unknown. Only the end of the span counts in which the thread had a request and held the `lock`.
     fn meanwhile(
         &self,
         tid: i32,
@@ -725,7 +740,9 @@ impl Threads {
         if 2 * span.saturating_sub(idle) >= span {
             let mut cause = Cause::new(What::Slept, ABSENT);
             cause.how = How::OnCpu;
-            return Some((cause, (ABSENT, task.pid)));
+            let stacks = task.waits.iter().rev().map(|done| done.stack);
+            let stack = stacks.into_iter().find(|(stack, _)| *stack != ABSENT);
+            return Some((cause, stack.unwrap_or((ABSENT, task.pid))));
         }
         None
     }
@@ -1112,6 +1129,26 @@ mod tests {
         assert_eq!(woken(UNLINK, 900), (How::Disk, false));
         assert_eq!(woken(MUNMAP, 502), (How::OnCpu, true));
         assert_eq!(woken(MUNMAP, 900), (How::Other, false));
+    }
+
+    #[test]
+    fn a_thread_on_a_cpu_is_in_the_system_call_of_most_of_the_wait() {
+        const MMAP: u64 = 9;
+        let waits = |call: u64, since: u64| {
+            let mut script = Script::new();
+            script
+                .enters(5, 501, MMAP, 0, 0)
+                .switch(20, 501, DISK, 502)
+                .enters(since, 502, call, 0x7f00, 0)
+                .wakes(500, 502, 501)
+                .event(510, 502, Role::SysExit, [call, 0, ABSENT, ABSENT])
+                .switch(520, 502, SLEEPS, 501);
+            let cause = script.wait(501).2;
+            (cause.how, cause.syscall)
+        };
+        assert_eq!(waits(MMAP, 30), (How::OnCpu, MMAP));
+        // It computed, and called futex(2) to release a lock.
+        assert_eq!(waits(FUTEX, 490), (How::OnCpu, ABSENT));
     }
 
     #[test]

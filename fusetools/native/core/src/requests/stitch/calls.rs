@@ -21,13 +21,16 @@ use crate::operations::{Call, Files, PAGE_FAULT};
 use crate::programs::symbols::Kernel;
 
 /// Kinds of the caller's time outside of requests: it waits for the writing of dirty pages, for a page (its lock, or
-/// what reads or writes it), for an inode's lock, for the file below that the kernel itself reads or writes for the
-/// daemon (FUSE passthrough), for something else, for something unknown (no stack was recorded); it lacks a CPU; it runs;
-/// unknown, as its switches are not recorded.
-pub const OUTSIDE: [&str; 9] = [
+/// what reads or writes it), for an inode's lock, for other lookups and lists in a directory of a mount without parallel
+/// ones, for a program that permits accesses (fanotify), for the file below that the kernel itself reads or writes for
+/// the daemon (FUSE passthrough), for something else, for something unknown (no stack was recorded); it lacks a CPU; it
+/// runs; unknown, as its switches are not recorded.
+pub const OUTSIDE: [&str; 11] = [
     "dirty_throttling",
     "page",
     "inode_lock",
+    "directory_lock",
+    "permission",
     "passthrough",
     "other",
     "blocked",
@@ -38,14 +41,16 @@ pub const OUTSIDE: [&str; 9] = [
 const DIRTY: u8 = 0;
 pub const PAGE: u8 = 1;
 const INODE_LOCK: u8 = 2;
-const PASSTHROUGH: u8 = 3;
-const OTHER: u8 = 4;
-pub const BLOCKED: u8 = 5;
-const RUNNABLE: usize = 6;
-const ON_CPU: usize = 7;
-const UNKNOWN: usize = 8;
+const DIRECTORY_LOCK: u8 = 3;
+const PERMISSION: u8 = 4;
+const PASSTHROUGH: u8 = 5;
+const OTHER: u8 = 6;
+pub const BLOCKED: u8 = 7;
+const RUNNABLE: usize = 8;
+const ON_CPU: usize = 9;
+const UNKNOWN: usize = 10;
 /// The wait is a part of a request's set-up: the kernel currently allows no more requests.
-pub(super) const SETUP: u8 = 9;
+pub(super) const SETUP: u8 = 11;
 /// No sleep.
 pub const AWAKE: u8 = u8::MAX;
 
@@ -568,6 +573,10 @@ pub(super) enum Site {
     Page,
     /// Waits for a sleeping lock: an inode's, unless it is one of the process's memory.
     Lock,
+    /// Waits until no other lookup or list is under way in the directory (no FUSE_PARALLEL_DIROPS).
+    Directory,
+    /// Asks a program whether the access is allowed.
+    Permission,
     Memory,
     Setup,
     /// Calls the file system of the file below.
@@ -582,6 +591,10 @@ fn site(name: &str) -> Site {
         Site::Dirty
     } else if name.starts_with("fuse_passthrough_") {
         Site::Passthrough
+    } else if name.starts_with("fanotify_") {
+        Site::Permission
+    } else if name == "fuse_lock_inode" {
+        Site::Directory
     } else if name.starts_with("folio_wait_")
         || name.starts_with("wait_on_page_")
         || is(&[
@@ -603,7 +616,6 @@ fn site(name: &str) -> Site {
         "rwsem_down_write_slowpath",
         "rwsem_down_read_failed",
         "rwsem_down_write_failed",
-        "fuse_lock_inode",
         "d_alloc_parallel",
     ]) {
         Site::Lock
@@ -642,7 +654,7 @@ fn site(name: &str) -> Site {
 
 /// Return what a wait with this stack is for: a place in `OUTSIDE`, or SETUP. Without the kernel's part it is BLOCKED.
 fn verdict(chain: &Chain, mut site: impl FnMut(u64) -> Site) -> u8 {
-    let mut found = [false; 7];
+    let mut found = [false; 9];
     let mut kernel = false;
     let mut any = false;
     for ip in Arc::as_ref(chain) {
@@ -659,6 +671,8 @@ fn verdict(chain: &Chain, mut site: impl FnMut(u64) -> Site) -> u8 {
         () if has(Site::Passthrough) => PASSTHROUGH,
         () if has(Site::Dirty) => DIRTY,
         () if has(Site::Page) => PAGE,
+        () if has(Site::Permission) => PERMISSION,
+        () if has(Site::Directory) => DIRECTORY_LOCK,
         () if has(Site::Lock) && !has(Site::Memory) => INODE_LOCK,
         () if has(Site::Setup) => SETUP,
         () => OTHER,
@@ -691,6 +705,10 @@ mod tests {
         assert_eq!(waits(&dirty), PASSTHROUGH);
         assert_eq!(waits(&dirty[..2]), DIRTY);
         assert_eq!(waits(&["schedule", "futex_wait"]), OTHER);
+        let lock = ["schedule", "__mutex_lock.constprop.0", "fuse_lock_inode"];
+        assert_eq!(waits(&lock), DIRECTORY_LOCK);
+        let scan = ["schedule", "fanotify_handle_event", "fsnotify", "do_open"];
+        assert_eq!(waits(&scan), PERMISSION);
         assert_eq!(waits(&[]), BLOCKED);
     }
 }
