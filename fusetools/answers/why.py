@@ -710,7 +710,7 @@ _OUTSIDE = {
 # Changes of the daemon, and of another program
 _FIXES_OUTSIDE = {
     Code.DIRECTORY_LOCK: "let the daemon allow parallel ones: FUSE_CAP_PARALLEL_DIROPS in init "
-    "(libfuse), FUSE_PARALLEL_DIROPS",
+    "(libfuse 3.17; older ones ignore it)",
     Code.ACCESS_PERMISSION: "exempt the mount there; who it is: grep -l fanotify "
     "/proc/[0-9]*/fdinfo/*",
 }

@@ -122,6 +122,19 @@ impl Cause {
             signal: 0,
         }
     }
+
+    /// Return what all causes of one finding have in common, as far as it is known here.
+    fn kind(&self) -> (What, How, u64, u64) {
+        let how = match self.how {
+            How::Poll | How::Stream | How::Process => How::Network,
+            how => how,
+        };
+        let several = matches!(how, How::Network | How::Disk | How::Page | How::OnCpu);
+        let lumped = several || how.is_halt() || self.lock != ABSENT;
+        let how = if self.lock == ABSENT { how } else { How::Lock };
+        let syscall = if lumped { ABSENT } else { self.syscall };
+        (self.what, how, syscall, self.lock)
+    }
 }
 
 /// Time and requests of a cause.
@@ -501,6 +514,21 @@ impl<'a> Why<'a> {
         }
     }
 
+    /// Return the parts of a request, most time first. Where several belong to one finding, only the first one counts the
+    /// request.
+    fn take_parts(&mut self) -> Vec<(u32, Count)> {
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        let mut seen = Vec::new();
+        let counted = parts.into_iter().map(|(number, ns)| {
+            let kind = self.sums[number as usize].0.kind();
+            let requests = u64::from(!seen.contains(&kind));
+            seen.push(kind);
+            (number, Count { requests, ns })
+        });
+        counted.collect()
+    }
+
     /// Cut from..to by what a thread did: its sleeps and its waits for a CPU; the rest is `rest`'s.
     fn by_thread(
         &mut self,
@@ -641,16 +669,16 @@ impl<'a> Why<'a> {
         if story.operation.name() == "read" {
             self.flights.add(story);
             self.divide(story, cut);
-            for (number, ns) in std::mem::take(&mut self.parts) {
+            for (number, count) in self.take_parts() {
                 let cause = Cause {
                     background: true,
                     ..self.sums[number as usize].0
                 };
                 let number = self.cause(cause);
                 let sum = &mut self.sums[number as usize].1;
-                sum.ns = sum.ns.saturating_add(ns);
-                sum.requests += 1;
-                self.cells.add((number, story.operation, node), ns);
+                sum.ns = sum.ns.saturating_add(count.ns);
+                sum.requests += count.requests;
+                self.cells.count((number, story.operation, node), count);
             }
         }
         if story.error != 0 && self.errors.len() < MOST_CAUSES {
@@ -720,15 +748,15 @@ impl<'a> Why<'a> {
             self.add_part(number, ns);
         }
         let mut resource = 0;
-        for (number, ns) in std::mem::take(&mut self.parts) {
+        for (number, count) in self.take_parts() {
             let (cause, sum) = &mut self.sums[number as usize];
-            sum.ns = sum.ns.saturating_add(ns);
-            sum.requests += 1;
+            sum.ns = sum.ns.saturating_add(count.ns);
+            sum.requests += count.requests;
             if !matches!(cause.what, What::Caller | What::Passing | What::OnCpu) {
-                resource += ns;
+                resource += count.ns;
             }
-            self.cells.add((number, operation, node), ns);
-            self.cause_callers.add((number, story.pid), ns);
+            self.cells.count((number, operation, node), count);
+            self.cause_callers.count((number, story.pid), count);
         }
         self.transfers.add(known, node, true, ns);
         let (mut class, _) = self.again.add(known, node, ns);
@@ -931,6 +959,27 @@ mod tests {
             Cost::default(),
             u64::MAX,
         )
+    }
+
+    #[test]
+    fn a_finding_counts_each_request_once() {
+        let reader = demo();
+        let mut why = empty(&reader);
+        let sleep = |syscall, lock, fd| Cause {
+            how: How::Sleep,
+            syscall,
+            lock,
+            fd,
+            ..Cause::new(What::Slept, 1)
+        };
+        let causes = [(7, ABSENT, 1), (7, ABSENT, 2), (8, ABSENT, 1), (8, 0x70, 1)];
+        for (ns, (syscall, lock, fd)) in (10..).zip(causes) {
+            let number = why.cause(sleep(syscall, lock, fd));
+            why.add_part(number, ns);
+        }
+        let counts = why.take_parts();
+        let counts: Vec<_> = counts.iter().map(|(_, n)| (n.ns, n.requests)).collect();
+        assert_eq!(counts, [(13, 1), (12, 1), (11, 1), (10, 0)]);
     }
 
     #[test]

@@ -37,14 +37,18 @@ impl<K> Table<K> {
 
 impl<K: Copy + Eq + Hash + Ord> Table<K> {
     pub fn add(&mut self, key: K, ns: u64) {
+        self.count(key, Count { requests: 1, ns });
+    }
+
+    pub fn count(&mut self, key: K, more: Count) {
         let full = self.rows.len() >= self.most;
         let count = match self.rows.get_mut(&key) {
             Some(count) => count,
             None if full => &mut self.others,
             None => self.rows.entry(key).or_default(),
         };
-        count.requests += 1;
-        count.ns = count.ns.saturating_add(ns);
+        count.requests += more.requests;
+        count.ns = count.ns.saturating_add(more.ns);
     }
 
     /// Return the rows, most time first.
