@@ -173,6 +173,8 @@ def serving(address: str, app: App, config: Config) -> Iterator[str]:
         pass
 
     try:
+        if not 0 <= int(port) < 1 << 16:  # getaddrinfo() ignores higher bits
+            raise ValueError(f"{port} is not a port from 0 to 65535")
         found = socket.getaddrinfo(
             host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )

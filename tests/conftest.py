@@ -117,6 +117,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
             def scan(self, path: str, *question: Any) -> Any:
                 return by_name[path].scan(path, *question)
 
+            def stages(self, path: str, *question: Any) -> Any:
+                return by_name[path].stages(path, *question)
+
             def errors(self, path: str, *question: Any) -> Any:
                 return by_name[path].errors(path, *question)
 

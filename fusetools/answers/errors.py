@@ -52,6 +52,8 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
             row.operation,
         )
     )
+    if not rows:
+        facts = source.with_removed(facts, filters, patterns)
     gone = sorted(answer["disconnected"], key=lambda row: (-row[1], row[0]))
 
     def asked(rows: Iterable[core.native.Fields]) -> Iterator[core.native.Fields]:

@@ -58,6 +58,8 @@ def groups(
     )
     facts = source.facts(answer, filters, corrected)
     rows = answer["groups"]
+    if not rows:
+        facts = source.with_removed(facts, filters, patterns, least, path)
     total = sum(row["whole"]["total_ns"] for row in rows) or 1
     requests = sum(row["requests"] for row in rows) or 1
     exact = not guessed(query.probes)

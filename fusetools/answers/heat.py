@@ -17,4 +17,6 @@ def heat(source: Source, patterns: Sequence[str], filters: Filters, columns: int
     wanted = expressions(patterns, source.path)
     answer, facts = RequestQuery(source)(core.native.heat, filters, wanted, columns)
     rows = tuple(HeatRow(low, high, tuple(requests)) for low, high, requests in answer["rows"])
+    if not rows:
+        facts = source.with_removed(facts, filters, patterns)
     return Heat(filters.start_ns or 0, answer["column"], rows, facts)

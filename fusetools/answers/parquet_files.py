@@ -81,6 +81,8 @@ class Place:
                 wrong[Code.FLEET_INCOMPLETE].append(path)
         if not requests:
             why = "it has no folder of fusetools export"
+            if not self._is_there():
+                raise Error(f"cannot read {self.name}", "there is no such directory", _EXPORT)
             if wrong:
                 why = f"none of its {sum(map(len, wrong.values()))} files can be read"
             raise Error(f"{self.name} holds no tables of recordings", why, _EXPORT)
@@ -91,6 +93,14 @@ class Place:
         names = {_base(path) for path in requests}
         sessions = tuple(path for path in tables["sessions"] if _base(path) in names)
         return Files(tuple(requests), sessions, tuple(skipped))
+
+    def _is_there(self) -> bool:
+        """Return whether the directory exists. In an object store any name may: return True."""
+        from pyarrow import fs
+
+        if not self.local:
+            return True
+        return bool(self._system.get_file_info(self._root).type == fs.FileType.Directory)
 
     def _parquet(self, table: str) -> list[str]:
         from pyarrow import fs

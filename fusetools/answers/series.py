@@ -98,6 +98,10 @@ def series(
     if patterns and not rows:
         source.no_match(patterns, (s.histogram.operation for s in every))
     facts = source.facts(answer, filters, corrected)
+    if all(map(names_operation, patterns)) and not any(
+        s.histogram.count or s.entries for s in rows
+    ):
+        facts = source.with_removed(facts, filters, patterns)
     # The window from read to reply needs system calls.
     daemons = [s.histogram for s in rows if s.histogram.layer == "daemon"]
     untimed = by_operation and any(h.unmatched and not h.count for h in daemons)

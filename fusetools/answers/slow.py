@@ -33,6 +33,8 @@ def slow(
     requests = [with_starts(r, starts) for r in requests]
     pathless = None if path is None else answer["pathless"]
     calls = tuple(_call(row, source.mount_points) for row in answer["calls"])
+    if not requests:
+        facts = source.with_removed(facts, filters, patterns, least, path)
     return Slowest(tuple(requests), guessed(query.probes), facts, pathless, calls)
 
 

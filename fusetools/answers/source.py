@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from fusetools import core, session
 from fusetools.answers.filters import Filters
+from fusetools.answers.operations import expressions, selected
+from fusetools.answers.removed import NAMED, Selected, removed
 from fusetools.core import names_operation
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.names import CALIBRATION, FTRACE, OF_TASKS, TRACE_DAT
-from fusetools.patterns import unknown
+from fusetools.patterns import expression, unknown
 from fusetools.reasons import LOW_DETAIL, Code, Reason
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 from fusetools.starts import start_of
@@ -259,6 +262,7 @@ class Source:
         elif seconds is None:
             seconds = span
         requests = Requests(**answer.get("requests", {}))
+        none = "requests" in answer and not (requests.begun or requests.ended)
         warnings = list(self._warnings)
         if requests.unanswered:
             warnings += self._daemons
@@ -298,7 +302,45 @@ class Source:
             mounts=tuple(mount.path for mount in session.mounts),
             command=() if filters.start_ns or filters.end_ns else session.command,
             detail=session.detail if session.arguments else "",
+            removed=removed(self._count, Selected(filters)) if none else (),
         )
+
+    def with_removed(
+        self,
+        facts: Facts,
+        filters: Filters,
+        patterns: Sequence[str] = (),
+        least: int = 0,
+        path: str | None = None,
+    ) -> Facts:
+        """Add to the facts of an answer without requests which filters removed them."""
+        return replace(
+            facts, removed=removed(self._count, Selected(filters, patterns, least, path))
+        )
+
+    def _count(self, given: Selected, by: str) -> Counter[str]:
+        """Count requests by mount, comm, PID or operation; otherwise under one name."""
+        probes = self.catalogue.named().rows
+        filters = self.core_filters(given.filters)
+        counts: Counter[str] = Counter()
+        if given.least_ns or given.path is not None:
+            path = None if given.path is None else expression(given.path)
+            wanted = expressions(given.patterns), given.least_ns, path
+            grouping = "", dict[int, str]()
+            mounts = self.mount_points
+            every = self.query(
+                core.native.groups, probes, filters, wanted, mounts, grouping, ("time", 1)
+            )
+            counts[""] = sum(row["requests"] for row in every["groups"])
+            return +counts
+        key = by if by in NAMED and by != "operation" else ""
+        for row in self.query(core.native.stages, probes, filters, key, 0)["groups"]:
+            if selected(row["operation"], given.patterns):
+                value = row["operation"] if by == "operation" else row["key"]
+                if by == "mount":
+                    value = self.mount_points.get(value, value)
+                counts["" if value is None else str(value)] += row["requests"]
+        return +counts
 
     @cached_property
     def unanswering(self) -> core.native.Daemons:

@@ -68,6 +68,8 @@ def stages(
     ]
     calls.sort(key=lambda c: (-c.rest_ns, -c.total_ns, c.syscall, _order(c.key)))
     joined = tuple(_joined(probes, facts))
+    if not rows:
+        facts = source.with_removed(facts, filters, patterns)
     return Stages(tuple(rows), by, event_cost, joined, facts, tuple(calls))
 
 

@@ -431,7 +431,10 @@ def _why_none(files: Files, hidden: bool) -> str:
         return "no process of this user answers it"
     if hidden:
         return "this kernel does not show which process answers it: give --pid"
-    return "no process here has its connection open: it runs in another pid namespace or is gone"
+    return (
+        "no process here has its connection open: it has ended, or runs in another pid namespace "
+        "(fusetools stuck tells)"
+    )
 
 
 @dataclass(frozen=True)

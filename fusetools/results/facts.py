@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusetools.reasons import Reason
+from fusetools.results.removed import Removed
 from fusetools.results.units import Ns, Seconds
 from fusetools.session import Throttled, Took
 
@@ -69,6 +70,7 @@ class Facts:
     mounts: tuple[str, ...] = ()  # mount points of the traced mounts
     command: tuple[str, ...] = ()  # the recorded workload, which ran to its end
     detail: str = ""  # of fusetools record: "latency", "stages" or "stacks"; "": unknown
+    removed: tuple[Removed, ...] = ()  # filters that removed all requests
 
     JSON_HIDDEN = ("losses",)
     JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")

@@ -128,6 +128,9 @@ class FakeCore:
             ],
         }
 
+    def stages(self, *_: Any) -> dict[str, Any]:
+        return {"groups": []}
+
     def errors(self, path: str, catalogue: list[Any], filters: dict[str, Any]) -> dict[str, Any]:
         answer = self.scan(path, catalogue, filters)
         return {**answer, "interrupts": self.interrupts}

@@ -117,7 +117,7 @@ def test_printed(run: Invoke) -> None:
     assert all(len(line) <= 80 for line in said.output.splitlines())
     held("cache", run("cache", "-i", str(DEMO), "--json").output)
     none = run("cache", "-i", str(DEMO), "--comm", "nobody")
-    assert none.output.startswith("no requests\n")
+    assert none.output.startswith("no requests of ")
 
 
 def test_calls_with_a_path_have_no_share_without_requests() -> None:

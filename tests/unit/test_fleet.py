@@ -368,3 +368,11 @@ def test_stages_that_cannot_be_separated_are_named_together(one: Fleet) -> None:
         assert shown == stages
         spanned = {fleet._span(row, names, n): row[f"stage_{n}_ns"] for n in names}
         assert {name: ns for name, ns in spanned.items() if ns} == stages
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="cannot read") as caught:
+        Fleet(str(tmp_path / "none"))
+    assert caught.value.why == "there is no such directory"
+    with pytest.raises(Error, match="holds no tables"):
+        Fleet(str(tmp_path))

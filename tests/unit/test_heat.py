@@ -56,7 +56,7 @@ def test_printed(run: Invoke) -> None:
     value = json.loads(run("hist", "-i", str(DEMO), "--over-time", "--json").output)
     validate(value, "heat")
     none = run("hist", "-i", str(DEMO), "--over-time", "write")
-    assert none.output.startswith("no requests\n")
+    assert none.output.startswith("no requests of ")
     wrong = run("hist", "-i", str(DEMO), "--over-time", "--by", "comm")
     assert wrong.exit_code == 2 and "--over-time shows requests" in wrong.stderr
 

@@ -411,6 +411,9 @@ def test_a_setting_that_is_not_understood_is_an_error(
 
 def test_a_port_in_use_is_an_error(served: tuple[list[int], str]) -> None:
     app = prometheus.application(lambda: ())
+    wrong = pytest.raises(Error, match="cannot listen")
+    with wrong, web.serving("127.0.0.1:99999999", app, web.Config()):
+        pass
     with pytest.raises(Error, match="cannot listen"), web.serving(served[1], app, web.Config()):
         pass
 

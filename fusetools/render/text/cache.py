@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusetools.figures import binary, duration, number, plural, share, size
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, nothing
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.cache import Cache, Transfer
 
@@ -22,7 +22,7 @@ _NAMES = {
 def render(result: Cache) -> str:
     output = [*_calls(result), *_asked(result), *_transfers(result)]
     if not output:
-        output = ["no requests", ""]
+        output = [*nothing(result.facts), ""]
     layers = ("syscall", "request", "daemon")
     return lines([*output, *footer(result.facts), *missing(result.facts.missing, layers)])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fusetools.figures import duration, number, took
 from fusetools.render.text.errors import interrupts
-from fusetools.render.text.footer import footer, missing, never_called, warnings
+from fusetools.render.text.footer import footer, missing, never_called, nothing, warnings
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.count import Counts
 
@@ -53,7 +53,7 @@ def _calls(result: Counts) -> list[str]:
     else:
         output = table(rows, "><<>")
     if not called:
-        output = ["no calls"]
+        output = nothing(result.facts, "no calls")
     # One function may serve several operations, and several daemons may have one of this name.
     served = {(c.layer, c.function) for c in called}
     never = {c.function for c in result.counts if (c.layer, c.function) not in served}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fusetools.figures import number, plural, share
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, nothing
 from fusetools.render.text.layout import lines, prose, table, wrapped
 from fusetools.render.text.words import REASONS, aborted
 from fusetools.results.errors import (
@@ -40,7 +40,7 @@ def render(result: Errors) -> str:
         if o.operation == "lookup" and o.requests:
             output += ["", *lookups(o)]
     if not result.operations:
-        output = ["no requests"]
+        output = nothing(result.facts)
     notes = [*unanswered(result), *contradicted(result), *interrupts(result.interrupts)]
     output += [""] * bool(notes) + [line for note in notes for line in prose(note, rest="  ")]
     if result.disconnected:

@@ -34,6 +34,44 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     return output + warnings(losses.warnings)
 
 
+# Words for a filter's values, for other values, and for the filter.
+_REMOVED = {
+    "mount": ("on {}", " on {}", "--mount"),
+    "comm": ("of {}", " of {}", "--comm"),
+    "pid": ("of pid {}", " of pid {}", "--pid"),
+    "time": ("{}", " at other times", "--from and --to"),
+    "operation": ("of {}", " of {}", "an operation"),
+    "duration": ("of at least {}", " shorter", "--min"),
+    "path": ("on a path that matches {}", " on other paths", "--path"),
+}
+
+
+def nothing(facts: Facts, what: str = "no requests") -> list[str]:
+    """Return that there is nothing, and which filters removed what."""
+    wanted, found = [], []
+    for left in facts.removed:
+        given, other, option = _REMOVED[left.filter]
+        values = [f"{word} {v}" for word, v in zip(("from", "to"), left.wanted) if v]
+        values = [" ".join(values)] if left.filter == "time" else list(left.wanted)
+        wanted.append(given.format(" or ".join(values)))
+        parts = [number(o.requests) + other.format(o.name or "unknown") for o in left.others]
+        rest = left.requests - sum(o.requests for o in left.others)
+        if rest and parts:
+            parts.append(f"{number(rest)}{other[:3]} others")
+        elif rest and left.alone:
+            parts.append(number(rest) + other)
+        found.append((f"without {option}" if left.alone else "without filters", ", ".join(parts)))
+    head = " ".join([what, ", ".join(wanted)]).strip()
+    if len(found) == 1:
+        return prose(printable(f"{head}: {found[0][1]}"), rest="  ")
+    told = [printable(f"{without}: {parts}") for without, parts in found if parts]
+    if found and not told:
+        told = [f"without filters: {plural(facts.removed[0].requests, 'request')}"]
+    return prose(printable(head), rest="  ") + [
+        line for each in told for line in prose(each, "  ", "    ")
+    ]
+
+
 def never_called(functions: Iterable[str]) -> list[str]:
     """List probed functions without calls."""
     names = ", ".join(sorted(set(map(printable, functions))))

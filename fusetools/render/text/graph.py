@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fusetools.figures import duration, number, share
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer
+from fusetools.render.text.footer import footer, nothing
 from fusetools.render.text.layout import lines, table
 from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 
@@ -16,7 +16,7 @@ def render(result: Graph, unit: str = "") -> str:
     for root in result.roots:
         # Shares of each root, not of all: a function that waits for work would dwarf the others.
         rows += _nodes(root, 0, root.total_ns, unit)
-    output = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
+    output = table(rows, "<>>>>") if len(rows) > 1 else nothing(result.facts, "no calls")
     return lines([*output, "", *footer(result.facts, result.unmatched)])
 
 
@@ -36,7 +36,12 @@ def render_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
         task = f"{printable(root.comm) or 'task'} {root.tid}"
         heading = f"{(root.start_ns - result.first_ns) / 1e9:.9f} s  {task}"
         yield lines([f"{heading}, CPU {root.cpu}", *table(rows, ">><", "  "), ""])
-    yield lines([*([] if any_call else ["no calls", ""]), *footer(result.facts, result.unmatched)])
+    yield lines(
+        [
+            *([] if any_call else [*nothing(result.facts, "no calls"), ""]),
+            *footer(result.facts, result.unmatched),
+        ]
+    )
 
 
 def _call(call: GraphCall, begin: int, level: int, unit: str) -> Iterator[Sequence[str]]:

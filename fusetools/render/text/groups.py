@@ -8,7 +8,7 @@ from dataclasses import replace
 from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text import words
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, nothing
 from fusetools.render.text.layout import cut, limit, lines, prose, table
 from fusetools.render.text.stages import legend, stacked
 from fusetools.results.groups import Groups, RequestGroup, Times
@@ -26,7 +26,9 @@ def render(command: str, result: Groups, unit: str = "") -> str:
         groups = tuple(group for group in result.groups if group.failed)
         rest = sum(group.others or 1 for group in result.groups if not group.failed)
         result = replace(result, groups=groups)
-    output = _rows(result, _columns(command, result, unit)) if result.groups else ["no requests"]
+    output = (
+        _rows(result, _columns(command, result, unit)) if result.groups else nothing(result.facts)
+    )
     if command == "errors" and rest:
         output = [*(output if result.groups else []), f"{plural(rest, 'group')} without an error"]
     if command == "stages":

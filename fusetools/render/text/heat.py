@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fusetools.figures import duration
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, nothing
 from fusetools.render.text.layout import Whole, lines, prose, width
 from fusetools.results.heat import Heat
 
@@ -20,7 +20,7 @@ def columns() -> int:
 
 def render(result: Heat) -> str:
     """Return a map: time from left to right, latency upwards, darker cells for more requests."""
-    output = _map(result) if result.rows else ["no requests"]
+    output = _map(result) if result.rows else nothing(result.facts)
     return lines([*output, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 

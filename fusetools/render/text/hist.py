@@ -11,7 +11,7 @@ from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.reasons import Reason, of_daemon
-from fusetools.render.text.footer import footer, missing, never_called, ways_out
+from fusetools.render.text.footer import footer, missing, never_called, nothing, ways_out
 from fusetools.render.text.layout import BAR, bar, lines, prose, table, width
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histograms
@@ -103,7 +103,9 @@ def summary(
                     why = printable(f"{of}not recorded: {m.why}")
                     rows += prose(why, f"  {layer:7}  ", " " * 11)
                     rows += ways_out(m.fix, " " * 11)
-    return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
+    return (
+        table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else nothing(result.facts, "no calls")
+    )
 
 
 def _in_place(m: Reason, result: Histograms) -> bool:

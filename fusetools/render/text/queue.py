@@ -6,7 +6,7 @@ from statistics import fmean
 
 from fusetools.figures import number, plural
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.footer import footer, missing, nothing, ways_out
 from fusetools.render.text.layout import lines, prose, sparkline, table, width
 from fusetools.results.queue import MountQueue, Queue
 
@@ -18,7 +18,7 @@ def render(result: Queue) -> str:
     for m in result.mounts:
         output += [*_mount(m), ""]
     if not output:
-        output = ["no requests", ""]
+        output = [*nothing(result.facts), ""]
     return lines([*output, *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 

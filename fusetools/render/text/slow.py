@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
 from fusetools.render.text import words
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, nothing
 from fusetools.render.text.layout import cut, entry, limit, lines, prose, width, wrapped
 from fusetools.render.text.words import (
     IN_REQUEST,
@@ -33,7 +33,7 @@ def render(result: Slowest) -> str:
     for first, *more in result.alike():
         output += [*_slow(first, wide, len(result.facts.mounts) > 1), *_alike(more)]
     output += _calls(result.alike_calls())
-    output += ["" if output else "no requests", *footer(result.facts)]
+    output += [*([""] if output else nothing(result.facts)), *footer(result.facts)]
     output += names_guessed(result.guessed, result.requests)
     if result.pathless:
         whose = plural(result.pathless, "request")

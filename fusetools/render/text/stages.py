@@ -9,7 +9,7 @@ from itertools import groupby
 from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.reasons import OF_THE_KERNEL
-from fusetools.render.text.footer import footer, ways_out
+from fusetools.render.text.footer import footer, nothing, ways_out
 from fusetools.render.text.layout import BOLD, PLAIN, Whole, lines, prose, table, wrapped
 from fusetools.render.text.words import OUTSIDE, PARTS, REASONS, WORDS, name_of, unsplit
 from fusetools.results.stages import MountCalls, OperationStages, Stage, Stages
@@ -39,7 +39,7 @@ def render(
     output: list[str] = []
     begun = bool(result.facts.requests.begun)
     if not result.operations:
-        output = ["no requests"]
+        output = nothing(result.facts)
     elif result.by:
         for _, group in groupby(result.operations, lambda o: (o.operation, o.waits)):
             output += [*_lines(list(group), result.by, unit), ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusetools.figures import duration, number, plural, share
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.footer import footer, missing, nothing, ways_out
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.whatif import MountReplay, WhatIf
 
@@ -17,7 +17,7 @@ def render(result: WhatIf) -> str:
     for mount in result.mounts:
         output += [*_mount(mount, result), ""]
     if not output:
-        output = ["no requests", ""]
+        output = [*nothing(result.facts), ""]
     elif any(mount.unknown is None for mount in result.mounts):
         output += [*prose(_assumed(result)), ""]
     return lines([*output, *footer(result.facts), *missing(result.facts.missing, ("request",))])

@@ -6,7 +6,7 @@ import re
 
 from fusetools.figures import duration, plural, share, took
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.footer import footer, missing, nothing, ways_out
 from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.why import Finding, Why
 
@@ -47,7 +47,8 @@ def first(result: Why) -> list[str]:
 def quiet(result: Why) -> list[str]:
     """Return that nothing was found, and what was looked at."""
     if not result.requests:
-        return ["no requests that a caller waited for"]
+        some = "no requests" if result.facts.removed else "no requests that a caller waited for"
+        return nothing(result.facts, some)
     small = 1 - result.ordinary_share - result.unknown_share
     rest = f", {share(small, 1)} has causes too small to report" if small >= SMALL else ""
     text = (
