@@ -504,6 +504,7 @@ class Cause(_Brought):
     fd: int | None
     peer: str | None
     lock: int | None
+    timed_out: bool
     helper: bool
     background: bool
     pid: int | None

@@ -801,6 +801,11 @@ def _in_syscall(words: Words) -> str:
     return f" in {words['syscall']}" if "syscall" in words else ""
 
 
+def _until(words: Words) -> str:
+    """Return how the waits of a finding ended, if by a timeout."""
+    return ", until its timeout" if words.get("ended_by") == "timeout" else ""
+
+
 def _by_helper(words: Words) -> str:
     """Return who waits: the daemon, or one of its threads for which the others wait."""
     if "helper" in words:
@@ -868,7 +873,8 @@ def _lock(words: Words) -> str:
 
 def _server(words: Words) -> str:
     peer = words.get("peer", "the network (which peer is not known)")
-    return f"{_each(words)}; {_by_helper(words)} waits for {peer} in {words['syscall']}"
+    waits = f"{_by_helper(words)} waits for {peer} in {words['syscall']}"
+    return f"{_each(words)}; {waits}{_until(words)}"
 
 
 def _disk(words: Words) -> str:
@@ -893,7 +899,8 @@ def _for_process(words: Words) -> str:
 def _in_call(words: Words) -> str:
     call = _in_syscall(words)
     lock = " for a lock in the kernel" if words.get("how") == "kernel_lock" else ""
-    return f"{_each(words)}; {_by_helper(words)} waits{call}{lock}{_under(words)}"
+    waits = f"{_by_helper(words)} waits{call}{lock}{_under(words)}"
+    return f"{_each(words)}; {waits}{_until(words)}"
 
 
 def _halted(words: Words) -> str:

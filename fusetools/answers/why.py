@@ -778,6 +778,9 @@ def _sleeps(digest: Digest) -> Iterator[Finding]:
             subject["helper"] = last
         if code == Code.DAEMON_THREAD_BUSY:  # its stack is of the end, which says little
             subject.pop("helper", None)
+        over = sum(cause["ns"] for cause in group.causes if cause["timed_out"])
+        if over >= _WHOLE * group.ns:
+            subject["ended_by"] = "timeout"
         if most["helper"] and (start := start_of_frames(most["last"])):
             subject["start_function"] = start
         if code == Code.SLOW_SERVER:
@@ -825,12 +828,17 @@ def _read_ahead(
     mount = digest.mount_of(connection)
     if mount is None or operation != "read":
         return ""
-    for name, factor in (("read_ahead_kb", 1024), ("max_read", 1)):
-        limit = mount.limits.get(name, 0) * factor
+    # POSIX_FADV_SEQUENTIAL doubles the read-ahead of a file (mm/fadvise.c): cat(1), cp(1), sort(1).
+    for name, factors in (("read_ahead_kb", (1024, 2048)), ("max_read", (1,))):
+        limits = [mount.limits.get(name, 0) * factor for factor in factors]
+        limits = [limit for limit in limits if 0 < limit < below]
         for row in digest.answer["transfers"]:
-            at_limit = sum(n for size, n in row["sizes"] if size == limit)
-            if row["operation"] == "read" and 0 < limit < below and 2 * at_limit > row["requests"]:
-                return f"{change(name, mount.connection or 0)}   # now {mount.limits[name]:,}"
+            at_limit = sum(n for size, n in row["sizes"] if size in limits)
+            if row["operation"] == "read" and 2 * at_limit > row["requests"]:
+                # A file keeps the read-ahead of its opening.
+                later = "; for files opened later" if name == "read_ahead_kb" else ""
+                now = f"now {mount.limits[name]:,}{later}"
+                return f"{change(name, mount.connection or 0)}   # {now}"
     return ""
 
 

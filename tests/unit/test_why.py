@@ -99,6 +99,7 @@ def cause(what: str, ns: int, **more: Any) -> dict[str, Any]:
         "fd": None,
         "peer": (None, None, None),
         "lock": None,
+        "timed_out": False,
         "helper": False,
         "background": False,
         "pid": None,
@@ -686,6 +687,26 @@ def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
     result = rule(causes=[page, sleep, work, cause("passing", 200 * MS)])
     assert codes(result) == ["slow_server"]
     assert result.findings[0].time_ns == 600 * MS  # 3/4 of the reads' time
+
+
+def test_reads_as_large_as_the_read_ahead_want_a_larger_one(rule: Any) -> None:
+    mount = fusetools.session.TracedMount("/mnt", 45, limits={"read_ahead_kb": 128})
+    sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", connection=45)
+    # POSIX_FADV_SEQUENTIAL doubles it; other sizes are not by the read-ahead.
+    for size, advised in ((128, True), (256, True), (64, False), (512, False)):
+        MOUNTS.append((mount,))
+        fix = rule(causes=[sleep], transfers=[transfers(size * 1024)]).findings[0].reason.fix
+        assert fix.endswith("0:45/read_ahead_kb   # now 128; for files opened later") == advised
+
+
+def test_a_wait_that_its_timeout_ended(rule: Any) -> None:
+    waits = {"how": "poll", "syscall": "poll", "peer": "192.0.2.1:80", "timed_out": True}
+    over = cause("slept", 900 * MS, **waits)
+    answered = {**over, "ns": 90 * MS, "timed_out": False}
+    text = rule(causes=[over, answered]).findings[0].reason.text
+    assert text.endswith("waits for 192.0.2.1:80 in poll, until its timeout")
+    over["ns"] = 800 * MS
+    assert "timeout" not in rule(causes=[over, answered]).findings[0].reason.text
 
 
 def test_the_usual_work_of_reads_in_the_background_counts_once(rule: Any) -> None:

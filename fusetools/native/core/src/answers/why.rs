@@ -94,6 +94,8 @@ pub struct Cause {
     pub peer: (u64, u64, u64),
     /// Address of the lock through which it waited.
     pub lock: u64,
+    /// The sleep ended by a timeout of the system call.
+    pub timed_out: bool,
     /// The last thread of the chain is another one than the request's.
     pub helper: bool,
     pub pid: i32,
@@ -115,6 +117,7 @@ impl Cause {
             fd: ABSENT,
             peer: (ABSENT, ABSENT, ABSENT),
             lock: ABSENT,
+            timed_out: false,
             helper: false,
             pid: 0,
             background: false,

@@ -413,9 +413,7 @@ impl Threads {
                 }
             }
             Role::SysExit if !self.arch.is_fake(ev.v[0]) => {
-                if let Some(task) = self.tasks.get_mut(ev.tid) {
-                    task.call = NO_CALL;
-                }
+                self.left(ev.tid, ev.v[0], ev.v[1] as i64);
             }
             Role::Begin => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
@@ -516,6 +514,38 @@ impl Threads {
                 task.waits.pop_front();
             }
             task.waits.push_back(done);
+        }
+    }
+
+    /// Note that a thread has left a system call. Its result shows whether the call's last wait ended by a timeout.
+    fn left(&mut self, tid: i32, number: u64, result: i64) {
+        let base = self.kind(number);
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let call = std::mem::replace(&mut task.call, NO_CALL);
+        // EAGAIN, ETIMEDOUT, EINPROGRESS: socket(7), SO_RCVTIMEO and SO_SNDTIMEO.
+        let over = match base {
+            Base::Poll | Base::Select => result == 0,
+            Base::Futex => result == -110,
+            Base::Socket | Base::Stream => matches!(result, -11 | -110 | -115),
+            _ => false,
+        };
+        let within = |done: &&Done| over && call.number == number && done.from >= call.since;
+        let Some(done) = task.waits.back().filter(within) else {
+            return;
+        };
+        let cause = self.causes[done.cause as usize];
+        if matches!(cause.how, How::Sleep | How::Idle) || cause.helper || cause.syscall != number {
+            return;
+        }
+        let timed_out = self.number(Cause {
+            timed_out: true,
+            ..cause
+        });
+        let waits = self.tasks.get_mut(tid).map(|task| &mut task.waits);
+        if let Some(done) = waits.and_then(VecDeque::back_mut) {
+            done.cause = timed_out;
         }
     }
 
@@ -1149,6 +1179,28 @@ mod tests {
         assert_eq!(waits(MMAP, 30), (How::OnCpu, MMAP));
         // It computed, and called futex(2) to release a lock.
         assert_eq!(waits(FUTEX, 490), (How::OnCpu, ABSENT));
+    }
+
+    #[test]
+    fn a_wait_whose_call_says_so_ended_by_a_timeout() {
+        let waits = |call: u64, result: i64| {
+            let mut script = Script::new();
+            script
+                .enters(10, 501, call, 9, 16)
+                .switch(20, 501, SLEEPS, 0)
+                .switch(520, 0, 0, 501)
+                .event(
+                    530,
+                    501,
+                    Role::SysExit,
+                    [call, result as u64, ABSENT, ABSENT],
+                );
+            script.wait(501).2.timed_out
+        };
+        const RECVFROM: u64 = 45;
+        assert!(waits(POLL, 0) && waits(FUTEX, -110) && waits(RECVFROM, -11));
+        assert!(!waits(POLL, 1) && !waits(FUTEX, 0) && !waits(RECVFROM, 0));
+        assert!(!waits(CLOCK_NANOSLEEP, 0));
     }
 
     #[test]
