@@ -199,6 +199,24 @@ def device(fields: list[str], types: list[str], known: dict[str, int]) -> int | 
     return found
 
 
+def covered(mountinfo: str) -> set[int]:
+    """Return the connections that no path reaches: on each of their mount points another mount
+    lies."""
+    parents: set[tuple[str, str]] = set()
+    mounts: dict[int, set[tuple[str, str]]] = {}
+    known: dict[str, int] = {}
+    for line in mountinfo.split("\n"):
+        before, separator, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if not separator or len(fields) < 6:
+            continue
+        parents.add((fields[1], fields[4]))
+        connection = device(fields, types, known)
+        if connection is not None and types[0].partition(".")[0] in FUSE_TYPES:
+            mounts.setdefault(connection, set()).add((fields[0], fields[4]))
+    return {connection for connection, at in mounts.items() if at <= parents}
+
+
 def opened_on(files: Files, pid: int) -> list[tuple[int, int]]:
     """Return a process's descriptors on FUSE mounts: (descriptor, connection). Touch no mount."""
     mounts: dict[str, int] = {}

@@ -131,7 +131,8 @@ class StuckMount:
     ``servers``: the processes that read its requests, including ``daemon``; ``client``: the answers
     of its CernVM-FS client about itself. ``halted``: callers that are stopped, traced or frozen in
     a system call on the mount and wait for no answer, and halted holders of a file lock for which
-    callers wait: the daemon is not the cause.
+    callers wait: the daemon is not the cause. ``covered``: another mount lies on each of its mount
+    points, so that paths do not reach it.
     """
 
     path: str
@@ -152,6 +153,7 @@ class StuckMount:
     servers: tuple[int, ...] = ()
     client: tuple[Told, ...] = ()
     halted: tuple[Cause, ...] = ()
+    covered: bool = False
 
 
 @dataclass(frozen=True)

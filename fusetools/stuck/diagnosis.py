@@ -179,6 +179,7 @@ class _Diagnosis:
             daemon=connection.daemon,
             comm=daemon.comm if daemon else "",
             namespace_of=connection.seen_by,
+            covered=connection.covered,
             causes=tuple(causes),
             callers=tuple(self.blocked(task) for task in outside),
             threads=tuple(self.blocked(task) for task in threads),

@@ -24,6 +24,7 @@ from fusetools.host.fusectl import counter, fusectl
 from fusetools.host.limits import request_timeout
 from fusetools.host.mounts import (
     BEYOND,
+    covered,
     named_mounts,
     parse_autofs,
     parse_mountinfo,
@@ -330,6 +331,7 @@ class _Reader(Asker):
         connections: dict[int, Connection] = {}
         also: dict[int, list[str]] = {}
         for name, pid, text in tables:
+            below = covered(self.mountinfo if name == self.own.namespace else text)
             for mount in parse_mountinfo(text):
                 known = connections.setdefault(
                     mount.connection,
@@ -340,6 +342,7 @@ class _Reader(Asker):
                         source=mount.source,
                         seen_by=None if name == self.own.namespace else pid,
                         user=mount.user,
+                        covered=mount.connection in below,
                     ),
                 )
                 if mount.path != known.path and known.seen_by == (

@@ -296,6 +296,7 @@ class Connection:
     mounting: int | None = None  # the thread that is in mount(2) for it
     settled: bool = False  # it had no request for a moment after the look
     late: bool = False  # not all processes that may answer it could be examined in time
+    covered: bool = False  # another mount lies on each of its mount points
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fusetools.host.mounts import BEYOND, is_on, parse_autofs
+from fusetools.host.mounts import BEYOND, covered, is_on, parse_autofs
 from fusetools.reasons import Code
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
@@ -226,6 +226,29 @@ def test_autofs_in_mountinfo() -> None:
     assert parse_autofs(line) == [(39, "/cvm fs", 7)]
     for bad in ("", "x", line.replace("pgrp=7", "pgrp=x"), line.replace("autofs", "ext4", 1)):
         assert parse_autofs(bad) == []
+
+
+def test_mounts_below_others_on_their_paths() -> None:
+    rows = (
+        "1 0 0:9 / / rw - ext4 x rw",
+        "30 1 0:40 / /a rw - fuse.x a rw",  # below a FUSE mount
+        "31 30 0:41 / /a rw - fuse.x b rw",
+        "32 1 0:42 / /c rw - fuse.x c rw",  # has a mount inside, not on it
+        "33 32 0:43 / /c/d rw - fuse d rw",  # below a tmpfs
+        "34 33 0:50 / /c/d rw - tmpfs t rw",
+        "35 1 0:44 / /e rw - fuse e rw",  # below another, but elsewhere reachable
+        "36 35 0:51 / /e rw - tmpfs t rw",
+        "37 1 0:44 / /f rw - fuse e rw",
+        "38",
+    )
+    assert covered("\n".join(rows)) == {40, 43}
+
+
+def test_a_mount_below_another_is_told_apart() -> None:
+    mounts = (replace(MOUNT, covered=below) for below in (True, False))
+    said = [render(stuck(moment(connections=(mount,)))) for mount in mounts]
+    assert "below another mount on this path" in said[0]
+    assert "below another" not in said[1]
 
 
 def test_an_age_that_is_not_known_counts() -> None:

@@ -75,6 +75,7 @@ def _lines(result: Stuck) -> Iterator[str]:
 
 def _name(mount: StuckMount, result: Stuck) -> str:
     where = f", in the mount namespace of pid {mount.namespace_of}" if mount.namespace_of else ""
+    where += ", below another mount on this path" if mount.covered else ""
     daemon = f", {mount.comm}, pid {mount.daemon}" if mount.daemon is not None else ""
     if not mount.path:
         where = "its mount point is not known" if result.unread else "mounted nowhere now"
