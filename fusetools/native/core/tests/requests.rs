@@ -383,7 +383,7 @@ fn requests_of_unknown_files_are_not_of_one_file() {
         (most, why.lists, why.listed.requests)
     };
     assert_eq!(of(true), (Some(9), 1, 7));
-    assert_eq!(of(false), (None, 0, 0));
+    assert_eq!(of(false), (None, 1, 0));
 }
 
 #[test]

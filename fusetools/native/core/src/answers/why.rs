@@ -738,10 +738,11 @@ impl<'a> Why<'a> {
         self.name(story.pid, known.comm(), ns);
         self.processes.add(story.pid, ns);
         // Requests of unknown files may be of different ones.
-        if self.numbers.get(&Place::Unknown) != Some(&node) {
+        let place = (self.numbers.get(&Place::Unknown) != Some(&node)).then_some(node);
+        if place.is_some() {
             self.of_process.add((story.pid, operation, node), ns);
-            self.lists_or_listed(story, node, ns);
         }
+        self.lists_or_listed(story, place, ns);
         self.divide(story, cut);
         if story.signals > 0 && story.error == -EINTR {
             let mut cause = Cause::new(What::Interrupted, story.connection);
@@ -771,15 +772,18 @@ impl<'a> Why<'a> {
         self.class_places.add((class, operation, node), own);
     }
 
-    fn lists_or_listed(&mut self, story: &Story, node: u32, ns: u64) {
+    /// Count a list of a directory, or a lookup in a directory that its thread has listed. Libfuse's high-level API knows
+    /// the directory (`node`) at the first of several lists alone.
+    fn lists_or_listed(&mut self, story: &Story, node: Option<u32>, ns: u64) {
+        let listed = |node| self.lister.contains(&(story.tid, node));
         match story.operation.name() {
             "readdir" | "readdirplus" => {
                 self.lists += 1;
                 if self.lister.len() < MOST_NODES {
-                    self.lister.insert((story.tid, node));
+                    self.lister.extend(node.map(|node| (story.tid, node)));
                 }
             }
-            "lookup" if self.lister.contains(&(story.tid, node)) => {
+            "lookup" if node.is_some_and(listed) => {
                 self.listed.requests += 1;
                 self.listed.ns += ns;
             }

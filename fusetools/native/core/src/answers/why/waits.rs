@@ -89,6 +89,10 @@ const IN_INTERRUPT: u64 = 8 | 16;
 const MOST_WAITS: usize = 1024;
 const MOST_TASKS: usize = 1 << 16;
 const MOST_CAUSES: usize = 1 << 14;
+/// Maximum time in ns between two tries of one wait.
+const MOST_BETWEEN: u64 = 1_000_000;
+/// Size of a pthread_cond_t, which has several futexes.
+const CONDITION: u64 = 48;
 
 /// Facts about a wait, noted when it begins.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +143,8 @@ struct Done {
     to: u64,
     /// Number of the cause, in `Threads::causes`.
     cause: u32,
+    /// The system call's first argument.
+    first: u64,
     /// Process that had the CPU before it; 0: none, or unknown.
     taker: i32,
     /// Stack of the wait, and of the last thread of the chain, each with its process.
@@ -509,6 +515,7 @@ impl Threads {
             before => self.tasks.get(before).map_or(before, |task| task.pid),
         };
         let done = self.done(&wait, taker);
+        self.ends_retries(tid, &wait, &done);
         if let Some(task) = self.tasks.get_mut(tid) {
             if task.waits.len() == MOST_WAITS {
                 task.waits.pop_front();
@@ -546,6 +553,36 @@ impl Threads {
         let waits = self.tasks.get_mut(tid).map(|task| &mut task.waits);
         if let Some(done) = waits.and_then(VecDeque::back_mut) {
             done.cause = timed_out;
+        }
+    }
+
+    /// Give the waits of a thread that tries again after each timeout to what ends the last of them: another thread of the
+    /// process wakes it up. `last`: that one.
+    fn ends_retries(&mut self, tid: i32, wait: &Wait<Note>, last: &Done) {
+        let number = wait.note.call.number;
+        let by_thread = wait.waker.is_some_and(|waker| {
+            waker.why == Why::Task && waker.tid > 0 && waker.pid == wait.pid && waker.tid != tid
+        });
+        if !by_thread || self.kind(number) != Base::Futex {
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let mut next = last.from;
+        for done in task.waits.iter_mut().rev() {
+            // Ready to run, or for a short while on a CPU.
+            let near = next.saturating_sub(done.to) < MOST_BETWEEN;
+            next = done.from;
+            if near && done.from == done.woken {
+                continue;
+            }
+            let cause = &self.causes[done.cause as usize];
+            let same = cause.timed_out && cause.syscall == number;
+            if !near || !same || done.first.abs_diff(last.first) >= CONDITION {
+                break;
+            }
+            (done.cause, done.last) = (last.cause, last.last);
         }
     }
 
@@ -704,6 +741,7 @@ impl Threads {
             woken,
             to: wait.to,
             cause: self.number(cause),
+            first: call.first,
             taker,
             stack,
             last,
@@ -1201,6 +1239,35 @@ mod tests {
         assert!(waits(POLL, 0) && waits(FUTEX, -110) && waits(RECVFROM, -11));
         assert!(!waits(POLL, 1) && !waits(FUTEX, 0) && !waits(RECVFROM, 0));
         assert!(!waits(CLOCK_NANOSLEEP, 0));
+    }
+
+    #[test]
+    fn a_wait_that_is_tried_again_is_for_whoever_ends_it() {
+        let mut script = Script::new();
+        // 501 waits for a condition, 100 ns each time; 502 computes all the while, then wakes it up.
+        script
+            .enters(5, 502, CLOSE, 3, 0)
+            .event(6, 502, Role::SysExit, [CLOSE, 0, ABSENT, ABSENT]);
+        for at in [100, 210, 320] {
+            script
+                .enters(at, 501, FUTEX, 0x7f08 + at % 2 * 4, 128)
+                .switch(at + 2, 501, SLEEPS, 0);
+            if at < 320 {
+                script.switch(at + 100, 0, 0, 501).event(
+                    at + 102,
+                    501,
+                    Role::SysExit,
+                    [FUTEX, -110i64 as u64, ABSENT, ABSENT],
+                );
+            }
+        }
+        script.wakes(400, 502, 501).switch(410, 0, 0, 501);
+        let parts = script.0.waits(501, 0, 1000);
+        let hows: Vec<_> = parts
+            .iter()
+            .map(|part| script.0.cause(part.cause).how)
+            .collect();
+        assert_eq!(hows, [How::OnCpu; 3]);
     }
 
     #[test]
