@@ -834,7 +834,8 @@ def _read_ahead(
         limits = [limit for limit in limits if 0 < limit < below]
         for row in digest.answer["transfers"]:
             at_limit = sum(n for size, n in row["sizes"] if size in limits)
-            if row["operation"] == "read" and 2 * at_limit > row["requests"]:
+            largest = min(at_limit, row["sequential"])
+            if row["operation"] == "read" and 2 * largest > row["requests"]:
                 # A file keeps the read-ahead of its opening.
                 later = "; for files opened later" if name == "read_ahead_kb" else ""
                 now = f"now {mount.limits[name]:,}{later}"

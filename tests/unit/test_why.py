@@ -697,6 +697,10 @@ def test_reads_as_large_as_the_read_ahead_want_a_larger_one(rule: Any) -> None:
         MOUNTS.append((mount,))
         fix = rule(causes=[sleep], transfers=[transfers(size * 1024)]).findings[0].reason.fix
         assert fix.endswith("0:45/read_ahead_kb   # now 128; for files opened later") == advised
+    # A page fault reads that much around it, wherever it is.
+    MOUNTS.append((mount,))
+    around = transfers(128 * 1024, sequential=100)
+    assert rule(causes=[sleep], transfers=[around]).findings[0].reason.fix == ""
 
 
 def test_a_wait_that_its_timeout_ended(rule: Any) -> None:

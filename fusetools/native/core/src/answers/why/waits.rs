@@ -557,7 +557,7 @@ impl Threads {
     }
 
     /// Give the waits of a thread that tries again after each timeout to what ends the last of them: another thread of the
-    /// process wakes it up. `last`: that one.
+    /// process wakes it up. `last`: the wait that ended so.
     fn ends_retries(&mut self, tid: i32, wait: &Wait<Note>, last: &Done) {
         let number = wait.note.call.number;
         let by_thread = wait.waker.is_some_and(|waker| {
@@ -571,18 +571,15 @@ impl Threads {
         };
         let mut next = last.from;
         for done in task.waits.iter_mut().rev() {
-            // Ready to run, or for a short while on a CPU.
             let near = next.saturating_sub(done.to) < MOST_BETWEEN;
             next = done.from;
-            if near && done.from == done.woken {
-                continue;
-            }
             let cause = &self.causes[done.cause as usize];
             let same = cause.timed_out && cause.syscall == number;
-            if !near || !same || done.first.abs_diff(last.first) >= CONDITION {
-                break;
+            if near && same && done.first.abs_diff(last.first) < CONDITION {
+                (done.cause, done.last) = (last.cause, last.last);
+            } else if !near || done.woken - done.from >= MOST_BETWEEN || cause.how == How::Idle {
+                break; // otherwise it was ready to run, or waited for the condition's lock
             }
-            (done.cause, done.last) = (last.cause, last.last);
         }
     }
 
