@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import processes
 from mounts import wait_until
 from recording import COMMAND
 from sample import Mounter, SampleMount
@@ -186,15 +187,20 @@ def test_a_mount_that_hung_before_it_was_started(sample_mount: Mounter) -> None:
             cat.kill()
 
 
+def began_since(pid: int, start: int) -> bool:
+    process = read_stat(HOST, pid)
+    return process is not None and process.start >= start
+
+
 def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter) -> None:
     mount = sample_mount()
     top = subprocess.Popen(
         fusetools("top", "--mount", mount.path, "--json"), stdout=subprocess.PIPE
     )
     assert top.stdout is not None and top.stdout.readline()
-    (perf,) = (
-        int(pid) for pid in Path(f"/proc/{top.pid}/task/{top.pid}/children").read_text().split()
-    )
+    began = read_stat(HOST, top.pid)
+    assert began
+    (perf,) = (pid for pid in processes(["perf\0record"]) if began_since(pid, began.start))
     assert str(mount.library) in (TRACEFS / "uprobe_events").read_text()
     top.kill()
     top.communicate()
