@@ -69,3 +69,5 @@ def test_more_requests_are_darker() -> None:
     assert "░ 1 to 3, ▒ 4 to 14, ▓ 15 to 53, █ 54 to 200" in " ".join(said)
     alone = replace(heat, rows=(HeatRow(0, 1, (0, 1)),))
     assert "requests in 1.00 s: ░ 1;" in render(alone)
+    seven = replace(heat, column_ns=10**9, rows=(HeatRow(1, 1, (1, 2, 4, 7)),))
+    assert "░ 1, ▒ 2, ▓ 3 to 4, █ 5 to 7" in " ".join(render(seven).split())

@@ -35,7 +35,7 @@ def _map(result: Heat) -> list[str]:
     left, right = f"{start / 1e9:.3f} s", f"{end / 1e9:.3f} s"
     output.append(" " * 11 + left + right.rjust(columns - len(left)))
     shades = ", ".join(
-        f"{shade} {'1' if low == high else f'{low:,} to {high:,}'}"
+        f"{shade} {low:,}{f' to {high:,}' if low < high else ''}"
         for shade, low, high in _ranges(most)
     )
     text = f"requests in {duration(result.column_ns)}: {shades}; a row is twice the one below"
