@@ -103,7 +103,13 @@ def unlike(sides: Sequence[tuple[str, Facts]]) -> list[str]:
 
     ``sides``: the name of each recording, and its facts."""
     notes = []
+    mounts = [set(f.mounts) for _, f in sides if f.mounts]
+    apart = mounts and not set.intersection(*mounts)
     for what, said in (
+        (
+            "on different mounts",
+            [f"on {', '.join(f.mounts)}" if apart and f.mounts else "" for _, f in sides],
+        ),
         ("on different hosts or kernels", [f.place and f"on {f.place}" for _, f in sides]),
         (
             "in different detail, whose overhead differs",

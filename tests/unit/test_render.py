@@ -262,3 +262,9 @@ def test_unlike_recordings_are_remarked() -> None:
         "recorded in different detail, whose overhead differs: A with --detail latency; "
         "B with --detail stages",
     ]
+    one, two = (replace(here, mounts=mounts) for mounts in (("/a", "/b"), ("/b",)))
+    assert unlike((("A", one), ("B", two), ("C", here))) == []  # both have /b
+    other = replace(here, mounts=("/c",))
+    assert unlike((("A", one), ("B", other))) == [
+        "recorded on different mounts: A on /a, /b; B on /c"
+    ]
