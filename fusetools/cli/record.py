@@ -433,7 +433,7 @@ def _notes(outcome: Outcome, known: Collection[Reason] = ()) -> None:
     from fusetools.render.text.footer import throttled, ways_out
     from fusetools.render.text.layout import ERR
 
-    for warning in outcome.warnings:
+    for warning in dict.fromkeys(outcome.warnings):
         _say(f"  warning: {warning}")
     for line in throttled(outcome.throttled):
         _say(f"  {line}")

@@ -39,6 +39,21 @@ def test_the_operations_that_there_are_instead(run: Invoke, command: str) -> Non
     assert f" of fallocate: {operations.count(first):,} of {first}" in said
 
 
+def test_an_operation_of_another_caller(run: Invoke) -> None:
+    """hist lists the functions of a known operation with 0 calls."""
+    said = ask(run, "hist", "lookup", "--comm", "nobody")
+    assert "no calls of nobody, of lookup\n  without --comm: " in said
+    assert "no calls" not in ask(run, "hist", "lookup")
+
+
+@pytest.mark.parametrize("graph", ["--on-cpu", "--offcpu", "--requests"])
+def test_a_flame_graph_of_nobody(run: Invoke, graph: str) -> None:
+    options = [] if graph == "--on-cpu" else [graph]
+    said = run("flame", "-i", str(DEMO), *options, "--comm", "nobody", "-o", "-")
+    assert said.exit_code == 1
+    assert "why: no requests of nobody: " in " ".join(said.stderr.split())
+
+
 def test_a_filter_that_only_slow_has(run: Invoke) -> None:
     every = len(Columns(fusetools.open(DEMO).requests()).operation)
     assert f"no requests of at least 50.0 s: {every:,} shorter\n" in ask(

@@ -10,6 +10,7 @@ from fusetools.names import given
 from fusetools.printable import printable
 from fusetools.reasons import Reason
 from fusetools.render.text.footer import footer
+from fusetools.render.text.footer import nothing as no_requests
 from fusetools.render.text.layout import Whole, lines, prose
 from fusetools.results.flame import STATES, Stacks
 
@@ -77,7 +78,8 @@ def nothing(shown: Stacks, filtered: bool, path: str = "") -> tuple[str, str, st
     else:
         what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
     if filtered:
-        return what + " that was asked for", f"{counted} left out", ""
+        why = " ".join(" ".join(no_requests(shown.facts)).split()) if shown.facts.removed else ""
+        return what + " that was asked for", why or f"{counted} left out", ""
     fix = f"{command(shown, path)} --all" if others else ""
     return what, f"{counted} left out", fix or "fusetools record -- WORKLOAD"
 

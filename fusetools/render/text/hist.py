@@ -47,6 +47,8 @@ def render(
     called = [h for h in result.histograms if h.count or (bars and h in never)]
     known = overhead and result.facts.probe_cost_ns is not None
     output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
+    if called and result.facts.removed and not any(h.count for h in result.histograms):
+        output += ["", *nothing(result.facts, "no calls")]
     if untimed:
         calls = Counter[str]()
         for h in untimed:
