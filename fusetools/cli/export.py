@@ -89,9 +89,12 @@ def command(
     if output != "-":
         from fusetools.figures import plural
         from fusetools.printable import printable
+        from fusetools.render.text.footer import nothing
 
         size = plural(result.requests, "request")
         tell(f"fusetools: {printable(output)}: {size}")
+        if result.facts.removed:
+            tell(*(f"  {line}" for line in nothing(result.facts)))
         if result.stateless:
             tell(f"  no states of threads: {printable(result.stateless)}")
 

@@ -426,7 +426,7 @@ impl<'a> Head<'a> {
                 name_and_id(text).map(|(name, id)| (id.into(), format!("{system}:{name}")))
             })
             .collect();
-        let mut added = HashSet::new();
+        let (mut added, mut unknown) = (HashSet::new(), Vec::new());
         for event in self.events.iter_mut().filter(|event| event.is_tracepoint()) {
             let id = event.config();
             if let Some(name) = known.get(&id) {
@@ -437,10 +437,7 @@ impl<'a> Head<'a> {
                 event.name = format!("unknown:event_{id}");
             }
             if added.insert(id) {
-                warnings.push(format!(
-                    "{}: no recording has its format, so its fields cannot be read",
-                    event.name
-                ));
+                unknown.push(event.name.clone());
                 let (system, name) = event.name.split_once(':').unwrap_or_default();
                 let text = Cow::Owned(format_text(name, id, "", "\"\""));
                 self.tracing
@@ -448,6 +445,15 @@ impl<'a> Head<'a> {
                     .add(system, text);
             }
         }
+        let more = match unknown.len() {
+            0 => return,
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        warnings.push(format!(
+            "{}{more}: no recording has its format, so its fields cannot be read",
+            unknown[0]
+        ));
     }
 
     /// Check the part of sample_type that perf requires of all events in a file, and that merging their records needs.
