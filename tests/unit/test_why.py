@@ -1280,3 +1280,12 @@ def test_compare_begins_with_a_verdict() -> None:
     both = (Group("", (time, Measure("open", "request", (worse, best)))),)
     found = Compared(("a", "b"), both, "call", 1).verdict
     assert found is not None and found.subject["operation"] == "open"
+
+
+def test_waits_whose_causes_cannot_be_known_are_not_ordinary() -> None:
+    found = fusetools.open(DEMO).why()
+    quiet = replace(found, findings=(), usual=(), ordinary_share=0.0, unknown_share=1.0)
+    (said, *_) = first(quiet)
+    assert said.startswith("no cause can be known: callers waited ")
+    (said, *_) = first(replace(quiet, ordinary_share=0.5, unknown_share=0.5))
+    assert said.startswith("nothing stands out: ") and "50.0 % of it is the usual work" in said

@@ -49,6 +49,9 @@ def quiet(result: Why) -> list[str]:
     if not result.requests:
         some = "no requests" if result.facts.removed else "no requests that a caller waited for"
         return nothing(result.facts, some)
+    if result.unknown_share > 0.99:
+        waited = f"{duration(result.waited_ns)} for {plural(result.requests, 'request')}"
+        return [f"no cause can be known: callers waited {waited}", *_elsewhere(result)]
     small = 1 - result.ordinary_share - result.unknown_share
     rest = f", {share(small, 1)} has causes too small to report" if small >= SMALL else ""
     text = (
