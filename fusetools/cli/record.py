@@ -405,6 +405,8 @@ def ended(output: str, detail: str, outcome: Outcome) -> None:
     _notes(outcome)
     for line in _finding(outcome):
         _say(line)
+    if not outcome.events:
+        return
     which = shlex.join(given(output))
     tell(*following((printable(f"{name} {which}".rstrip()) for name in NEXT[detail]), ERR))
 
