@@ -1446,7 +1446,8 @@ def _stat_for_each_entry(digest: Digest) -> Iterator[Finding]:
     change = advice("readdirplus", digest.mount_of_class("needed", ["lookup"]))
     if "readdirplus" in digest.operations:
         change = (
-            "let the daemon's readdirplus, which it answers, fill in the entries' attributes, with "
+            "let the daemon's readdirplus, which it answers, fill in the entries' attributes "
+            "(libfuse's high-level API: fillers with offsets and FUSE_FILL_DIR_PLUS), with "
             "timeouts longer than the list takes"
         )
     yield _finding(

@@ -314,6 +314,8 @@ class Recording:
         self.started = datetime.now(timezone.utc)
         begin = time.monotonic()
         recorders.begin()
+        for quotas in self._quotas.values():
+            throttling.renew(Files(Path("/")), quotas)
         self.callers.start()
         slices = None
         if recorders.ring and self.job.plan.in_part:
@@ -327,6 +329,11 @@ class Recording:
         self.stop()
         self.callers.note_end()
 
+    @property
+    def _quotas(self) -> dict[str, dict[str, throttling.Quota]]:
+        daemons = self.daemons.quotas if self.daemons else {}
+        return {"daemon": daemons, "workload": self.callers.quotas}
+
     def stop(self) -> None:
         """Stop all recorders. Idempotent. unmake() removes what was made for them."""
         if self._stopped:
@@ -334,9 +341,7 @@ class Recording:
         self._stopped = True
         job, files = self.job, Files(Path("/"))
         self.hits = self.probes.hits()
-        quotas = {"daemon": self.daemons.quotas if self.daemons else {}}
-        quotas["workload"] = self.callers.quotas
-        for whose, before in quotas.items():
+        for whose, before in self._quotas.items():
             job.outcome.throttled += throttling.since(files, whose, before)
         self.callers.abandon()
         if self.recorders:

@@ -85,6 +85,12 @@ def read(files: Files, place: str) -> Quota | None:
     return Quota(fields["nr_throttled"], ns)
 
 
+def renew(files: Files, quotas: dict[str, Quota]) -> None:
+    """Bring the figures of these cgroups up to date: what was before is of no interest."""
+    for place in quotas:
+        quotas[place] = read(files, place) or quotas[place]
+
+
 def since(files: Files, whose: str, before: Mapping[str, Quota]) -> list[Throttled]:
     """Return the cgroups that have been throttled since then."""
     rows = []

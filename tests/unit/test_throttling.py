@@ -35,6 +35,10 @@ def test_version_2_and_a_quota_further_up(tmp_path: Path) -> None:
     before = throttling.quotas(files, 7)
     assert before == {"/sys/fs/cgroup/a/b": (0, 0), "/sys/fs/cgroup/a": (3, 1_500_000)}
     assert throttling.since(files, "daemon", before) == []
+    (tmp_path / above).write_text("nr_throttled 4\nthrottled_usec 2000\n")
+    renewed = dict(before)
+    throttling.renew(files, renewed)
+    assert throttling.since(files, "daemon", renewed) == []
     (tmp_path / above).write_text("nr_throttled 10\nthrottled_usec 701500\n")
     assert throttling.since(files, "daemon", before) == [
         Throttled("/sys/fs/cgroup/a", "daemon", times=7, ns=700_000_000)
