@@ -237,6 +237,8 @@ class Digest:
         self.recorded = min(answer["recording"], ordinary)
         self.kept = 1 - self.recorded / ordinary if ordinary else 1.0
         self.hammering: set[int] = set()
+        # Time without a CPU that a quota explains, by the kind of its causes.
+        self.by_quota: Counter[str] = Counter()
 
     def _bring_pages(self) -> None:
         """Give waits for pages to the causes of the reads in the background that brought them.
@@ -937,6 +939,7 @@ def _cpu(digest: Digest) -> Iterator[Finding]:
             explained = min(ns, int(quota.ns * at_once))
             if digest.counts(Code.CPU_QUOTA, explained):
                 ns -= explained
+                digest.by_quota[what] = explained
                 yield _finding(
                     digest,
                     Code.CPU_QUOTA,
@@ -1680,7 +1683,12 @@ def _silent_daemon(digest: Digest, requests: int) -> tuple[dict[str, Value], str
 def _recording(digest: Digest) -> Iterator[Finding]:
     """Find recordings whose own cost is a large part of what they show."""
     code, ns = Code.RECORDING_DISTURBS, digest.recorded
-    on_cpu = sum(cause["ns"] for cause in digest.causes if digest.is_recorders(cause))
+    had: Counter[str] = Counter()
+    for cause in filter(digest.is_recorders, digest.causes):
+        had[cause["what"]] += cause["ns"]
+    # A quota kept the threads from the CPU, whoever had it.
+    left = {what: max(digest.ns(what) - digest.by_quota[what], 0) for what in had}
+    on_cpu = sum(min(ns, left[what]) for what, ns in had.items())
     if digest.counts(code, ns + on_cpu):
         more = digest.command("stages", "--corrected")
         digest.take(ns, ((op, ns) for _, op, _, _, ns in digest.answer["classes"]))

@@ -689,6 +689,13 @@ def test_pages_are_brought_by_reads_in_the_background(rule: Any) -> None:
     assert result.findings[0].time_ns == 600 * MS  # 3/4 of the reads' time
 
 
+def test_a_quota_and_the_recorder_share_no_time(rule: Any) -> None:
+    THROTTLED.append((fusetools.session.Throttled("/g", "daemon", 9, 950 * MS),))
+    result = rule(causes=[cause("daemon_cpu", 1000 * MS, pid=RECORDER)])
+    assert codes(result) == ["cpu_quota"]
+    assert sum(finding.time_ns for finding in result.findings) <= result.waited_ns
+
+
 def test_reads_as_large_as_the_read_ahead_want_a_larger_one(rule: Any) -> None:
     mount = fusetools.session.TracedMount("/mnt", 45, limits={"read_ahead_kb": 128})
     sleep = cause("slept", 900 * MS, how="sleep", syscall="clock_nanosleep", connection=45)
