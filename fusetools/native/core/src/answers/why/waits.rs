@@ -746,7 +746,8 @@ impl Threads {
     }
 
     /// Return the activity of a thread for most of a span, and its stack at that time; on a CPU, that of its last wait,
-    /// which shows where it began. None: several activities, or unknown. Only the end of the span counts in which the thread had a request and held the `lock`.
+    /// which shows where it began. None: several activities, or unknown. Only the end of the span counts in which the
+    /// thread had a request and held the `lock`.
     fn meanwhile(
         &self,
         tid: i32,
