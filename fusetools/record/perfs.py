@@ -33,10 +33,12 @@ class Perfs:
 
     def start(self, line: Line, task_line: Line | None) -> None:
         """Start them, with their events off. ``task_line``: of the second one."""
-        self.first = self._started(line, True)
+        # perf tells where the kernel's functions are if one of its events is of the kernel, too.
+        tells = any(not (event.ftrace or event.per_task) for event in self.job.plan.events)
+        self.first = self._started(line, tells)
         if task_line and any(event.per_task for event in self.job.plan.events):
             self.raw_tasks = self.raw.with_name(TASKS)
-            self.second = self._started(task_line, False)
+            self.second = self._started(task_line, not tells)
 
     def _started(self, line: Line, symbols: bool) -> Perf:
         assert self.job.facts.perf is not None
