@@ -166,6 +166,7 @@ class Recordings:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     except OSError:
                         continue  # it runs
+                    (path / "state.new").unlink(missing_ok=True)
                 note = _read(path / "state.json")
                 if note is None:
                     continue

@@ -294,13 +294,13 @@ def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:
     "text", ["", "{", "[]", '{"unknown": 1}', '{"processes": 3}', "\0", "1" * 5000]
 )
 def test_a_damaged_note_lists_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0/state.json").write_text(text)
-    (tmp_path / "0/state.new").write_text(text)  # it was killed while it wrote
+    for place in ("0", "1"):  # this recording's, and another one's
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "state.json").write_text(text)
+        (tmp_path / place / "state.new").write_text(text)  # it was killed while it wrote
     with Lock(["fusetools"], tmp_path) as lock:
         assert lock.clean().what == ()
-    assert not (tmp_path / "0/state.json").exists()
-    assert not (tmp_path / "0/state.new").exists()
+    assert not list(tmp_path.glob("*/state.*"))
 
 
 def test_session_fits_into_its_samples() -> None:
