@@ -10,6 +10,7 @@ AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
 _READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg", "recv")
 # Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
+_UNMOUNTS = "fuse_kill_sb"  # it calls what ends a mount: its requests, and much else
 _FREEZER = ("do_freezer_trap", "get_signal", "__refrigerator")
 # A writer waits here for a frozen file system (sb_start_write and the like in include/linux/fs.h,
 # which are inlined), and so in one of those. The same lock guards other things elsewhere.
@@ -159,12 +160,12 @@ class Task:
     def in_fuse(self) -> bool:
         """Return whether it waits inside the kernel's FUSE client.
 
-        A daemon that waits for its next request does not.
+        A daemon that waits for its next request does not, nor does an unmount whose requests have
+        ended.
         """
         waits = ("fuse_", "request_wait_answer", "__fuse_")
-        return not self.reads_device and any(
-            name.startswith(waits) for name in (*self.stack, self.wchan)
-        )
+        names = (name for name in (*self.stack, self.wchan) if not name.startswith(_UNMOUNTS))
+        return not self.reads_device and any(name.startswith(waits) for name in names)
 
     @property
     def in_lock(self) -> bool:

@@ -46,6 +46,15 @@ def thread(tid: int, age: float = 299.0, state: str = "S", **more: object) -> Ta
     return Task(100, tid, "sshfs", state, age=age, **more)  # type: ignore[arg-type]
 
 
+def test_an_unmount_waits_for_fuse_only_while_it_has_a_request() -> None:
+    """One that ends its mount's super block is no caller of another mount."""
+    ends = ("fuse_kill_sb_anon", "deactivate_locked_super", "cleanup_mnt", "do_syscall_64")
+    rcu = Task(7, 7, "samplefs", "D", "", ("synchronize_rcu_expedited", *ends), "umount2", 0.0)
+    asks = ("request_wait_answer", "fuse_simple_request", "fuse_send_destroy", *ends)
+    assert not rcu.in_fuse
+    assert replace(rcu, stack=asks).in_fuse
+
+
 def reader(tid: int) -> Task:
     return thread(tid, 10.0, stack=("fuse_dev_do_read", "fuse_dev_read"), call="read")
 
