@@ -913,14 +913,9 @@ def _halted(words: Words) -> str:
     return "the freezer of its cgroup held it" + (f" until {who} thawed it" if who else "")
 
 
-def _inode_lock(words: Words) -> str:
+def _held(words: Words, lock: str) -> str:
     """Return the lock, and the requests that its holders made."""
-    text = f"{words['syscall']} waited for the lock of an inode, which another caller held"
-    if words.reason.code == Code.DIRECTORY_LOCK:
-        text = (
-            f"{words['syscall']} waited for other lookups and lists in the same directory, as the "
-            "mount allows one at a time (no FUSE_PARALLEL_DIROPS)"
-        )
+    text = f"{words['syscall']} waited for {lock}"
     if "operation" in words:
         text += f"; meanwhile {words['operation']} took {words['mean_ns']} each"
     doing = _DOING.get(words.get("how", ""))
@@ -1471,8 +1466,18 @@ SENTENCES: dict[Code, tuple[Form, Form]] = {
         _outside_of_requests,
         "{syscall} waited for pages that others read or write",
     ),
-    Code.INODE_LOCK: (_outside_of_requests, _inode_lock),
-    Code.DIRECTORY_LOCK: (_outside_of_requests, _inode_lock),
+    Code.INODE_LOCK: (
+        _outside_of_requests,
+        lambda words: _held(words, "the lock of an inode, which another caller held"),
+    ),
+    Code.DIRECTORY_LOCK: (
+        _outside_of_requests,
+        lambda words: _held(
+            words,
+            "other lookups and lists in the same directory, as the mount allows one at a time "
+            "(no FUSE_PARALLEL_DIROPS)",
+        ),
+    ),
     Code.ACCESS_PERMISSION: (
         _outside_of_requests,
         "{syscall} waited until a program had permitted the access (fanotify), such as a virus "

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fusetools.answers.filters import Filters
 from fusetools.figures import duration
 from fusetools.results.removed import Others, Removed
 
+NAMED = ("mount", "comm", "pid", "operation")  # filters whose values are names
 _MOST = 4  # other values
+# Fields without each filter: of Selected, and of Filters.
+_OWN: dict[str, dict[str, Any]] = {
+    "operation": {"patterns": ()},
+    "duration": {"least_ns": 0},
+    "path": {"path": None},
+}
+_OF_FILTERS: dict[str, dict[str, Any]] = {
+    "mount": {"mounts": ()},
+    "comm": {"comms": ()},
+    "pid": {"pids": ()},
+    "time": {"start_ns": None, "end_ns": None},
+}
 
 
 @dataclass(frozen=True)
@@ -39,22 +53,9 @@ class Selected:
 
     def without(self, name: str) -> Selected:
         """Return the same without one filter."""
-        filters = self.filters
-        if name == "operation":
-            return replace(self, patterns=())
-        if name == "duration":
-            return replace(self, least_ns=0)
-        if name == "path":
-            return replace(self, path=None)
-        if name == "mount":
-            filters = replace(filters, mounts=())
-        elif name == "comm":
-            filters = replace(filters, comms=())
-        elif name == "pid":
-            filters = replace(filters, pids=())
-        else:
-            filters = replace(filters, start_ns=None, end_ns=None)
-        return replace(self, filters=filters)
+        if name in _OWN:
+            return replace(self, **_OWN[name])
+        return replace(self, filters=replace(self.filters, **_OF_FILTERS[name]))
 
 
 def removed(
@@ -74,9 +75,6 @@ def removed(
         return tuple(rows) if any(row.requests for row in rows) else ()
 
     return of(True) or (of(False) if len(selected.wanted) > 1 else ())
-
-
-NAMED = ("mount", "comm", "pid", "operation")  # filters whose values are names
 
 
 def _time(ns: int | None) -> str:

@@ -314,9 +314,10 @@ class Source:
         path: str | None = None,
     ) -> Facts:
         """Add to the facts of an answer without requests which filters removed them."""
-        return replace(
-            facts, removed=removed(self._count, Selected(filters, patterns, least, path))
-        )
+        if facts.removed and not patterns and not least and path is None:
+            return facts  # counted already
+        given = Selected(filters, patterns, least, path)
+        return replace(facts, removed=removed(self._count, given))
 
     def _count(self, given: Selected, by: str) -> Counter[str]:
         """Count requests by mount, comm, PID or operation; otherwise under one name."""

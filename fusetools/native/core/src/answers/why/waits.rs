@@ -886,6 +886,10 @@ mod tests {
             self.event(time, tid, Role::SysEnter, [call, first, third, ABSENT])
         }
 
+        fn leaves(&mut self, time: u64, tid: i32, call: u64, result: u64) -> &mut Script {
+            self.event(time, tid, Role::SysExit, [call, result, ABSENT, ABSENT])
+        }
+
         fn switch(&mut self, time: u64, prev: i32, state: u64, next: i32) -> &mut Script {
             let v = [prev as u64, state, next as u64, ABSENT];
             self.event(time, prev, Role::Switch, v)
@@ -900,7 +904,7 @@ mod tests {
             const CONNECT: u64 = 42;
             self.enters(time, 501, CONNECT, 9, 16)
                 .event(time + 2, 501, Role::Connect, [80, 1, 2, ABSENT])
-                .event(time + 5, 501, Role::SysExit, [CONNECT, 0, ABSENT, ABSENT])
+                .leaves(time + 5, 501, CONNECT, 0)
         }
 
         /// 501 sleeps in a system call: return what for.
@@ -908,7 +912,7 @@ mod tests {
             self.enters(time, 501, call, first, 4096)
                 .switch(time + 10, 501, SLEEPS, 0)
                 .switch(time + 90, 0, 0, 501)
-                .event(time + 95, 501, Role::SysExit, [call, 0, ABSENT, ABSENT]);
+                .leaves(time + 95, 501, call, 0);
             let parts = self.0.waits(501, time, time + 100);
             self.0.cause(parts[0].cause)
         }
@@ -937,12 +941,7 @@ mod tests {
             .enters(30, 502, FUTEX, LOCK, CONTENDED)
             .switch(40, 502, SLEEPS, 0)
             .switch(900, 0, 0, 501)
-            .event(
-                910,
-                501,
-                Role::SysExit,
-                [CLOCK_NANOSLEEP, 0, ABSENT, ABSENT],
-            )
+            .leaves(910, 501, CLOCK_NANOSLEEP, 0)
             .enters(920, 501, FUTEX, LOCK, 1)
             .wakes(940, 501, 502)
             .switch(1000, 501, SLEEPS, 502);
@@ -1019,7 +1018,7 @@ mod tests {
             .switch(20, 501, SLEEPS, 0)
             .wakes(100, 900, 501)
             .switch(110, 0, 0, 501)
-            .event(115, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT])
+            .leaves(115, 501, READ, 0)
             .switch(120, 501, STOPPED, 0)
             .wakes(500, 901, 501)
             .switch(520, 900, SLEEPS, 501);
@@ -1053,9 +1052,7 @@ mod tests {
             ptid: 501,
         };
         let mut script = Script::new();
-        script
-            .enters(10, 501, READ, 7, 0)
-            .event(20, 501, Role::SysExit, [READ, 0, ABSENT, ABSENT]);
+        script.enters(10, 501, READ, 7, 0).leaves(20, 501, READ, 0);
         script.0.side(&fork);
         script
             .enters(60, 501, FUTEX, LOCK, 0)
@@ -1207,7 +1204,7 @@ mod tests {
                 .switch(20, 501, DISK, 502)
                 .enters(since, 502, call, 0x7f00, 0)
                 .wakes(500, 502, 501)
-                .event(510, 502, Role::SysExit, [call, 0, ABSENT, ABSENT])
+                .leaves(510, 502, call, 0)
                 .switch(520, 502, SLEEPS, 501);
             let cause = script.wait(501).2;
             (cause.how, cause.syscall)
@@ -1225,12 +1222,7 @@ mod tests {
                 .enters(10, 501, call, 9, 16)
                 .switch(20, 501, SLEEPS, 0)
                 .switch(520, 0, 0, 501)
-                .event(
-                    530,
-                    501,
-                    Role::SysExit,
-                    [call, result as u64, ABSENT, ABSENT],
-                );
+                .leaves(530, 501, call, result as u64);
             script.wait(501).2.timed_out
         };
         const RECVFROM: u64 = 45;
@@ -1243,20 +1235,15 @@ mod tests {
     fn a_wait_that_is_tried_again_is_for_whoever_ends_it() {
         let mut script = Script::new();
         // 501 waits for a condition, 100 ns each time; 502 computes all the while, then wakes it up.
-        script
-            .enters(5, 502, CLOSE, 3, 0)
-            .event(6, 502, Role::SysExit, [CLOSE, 0, ABSENT, ABSENT]);
+        script.enters(5, 502, CLOSE, 3, 0).leaves(6, 502, CLOSE, 0);
         for at in [100, 210, 320] {
             script
                 .enters(at, 501, FUTEX, 0x7f08 + at % 2 * 4, 128)
                 .switch(at + 2, 501, SLEEPS, 0);
             if at < 320 {
-                script.switch(at + 100, 0, 0, 501).event(
-                    at + 102,
-                    501,
-                    Role::SysExit,
-                    [FUTEX, -110i64 as u64, ABSENT, ABSENT],
-                );
+                script
+                    .switch(at + 100, 0, 0, 501)
+                    .leaves(at + 102, 501, FUTEX, -110i64 as u64);
             }
         }
         script.wakes(400, 502, 501).switch(410, 0, 0, 501);
