@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
 _READS = ("read", "readv", "recvfrom", "recvmsg", "recvmmsg", "recv")
-# Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
 _UNMOUNTS = "fuse_kill_sb"  # it calls what ends a mount: its requests, and much else
+# Functions in which a frozen thread waits: with cgroup v2 (the first may be inlined), and v1.
 _FREEZER = ("do_freezer_trap", "get_signal", "__refrigerator")
 # A writer waits here for a frozen file system (sb_start_write and the like in include/linux/fs.h,
 # which are inlined), and so in one of those. The same lock guards other things elsewhere.
